@@ -6,7 +6,7 @@
 //! increment's way. Only `edge` and `browser` know a world; they lend it
 //! to the core and decide nothing. ARCHITECTURE.md has the map.
 #![cfg_attr(pure, no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
     deny(

@@ -61,8 +61,14 @@ pub const RETRY_MS_MIN: u64 = 500;
 /// The longest wait between retries, in ms.
 pub const RETRY_MS_MAX: u64 = 30_000;
 
-/// How long one object waits for another's answer, in ms.
-pub const CALL_MS: u64 = 5_000;
+/// How long the Worker waits for a Pop, in ms: longer than the Pop waits for others.
+pub const CALL_MS: u64 = 8_000;
+
+/// How long a Pop waits for a Hub, in ms: longer than the Hub waits for other Pops.
+pub const ASK_MS: u64 = 5_000;
+
+/// How long a Hub waits for a Pop, in ms: one slow location must not hold up a fresh reading.
+pub const NUDGE_MS: u64 = 2_000;
 
 /// How long a client gathers increments before it sends them, in ms.
 pub const GATHER_MS: u64 = 250;
