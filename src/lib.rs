@@ -5,7 +5,7 @@
 //! panics. Read the modules downward: each uses only those above it, and the order is an
 //! increment's way. Only `edge` and `browser` know a world; they lend it
 //! to the core and decide nothing. ARCHITECTURE.md has the map.
-#![cfg_attr(pure, no_std)]
+#![cfg_attr(any(pure, feature = "lean"), no_std)]
 #![deny(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -27,6 +27,7 @@ pub mod counter;
 pub mod error;
 pub mod hub;
 pub mod key;
+pub mod keyed;
 pub mod limit;
 pub mod merge;
 pub mod policy;

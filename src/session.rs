@@ -4,13 +4,13 @@
 //! ledger's whole count, so any message may be lost or repeated. What a ledger has sent is stored
 //! before it is sent: after a crash the amounts that may or may not be counted are known.
 
-use crate::counter::{Epoch, Net};
+use crate::counter::Net;
 use crate::error::{Error, Kind, Result};
 use crate::key::{Key, Location};
+use crate::keyed::Keyed;
 use crate::limit::{BATCH_MAX, GATHER_MS, RETRY_MS_MAX, SESSION_ROLL_MS, retry_ms};
 use crate::merge::Merge;
-use crate::wire::{Counted, Open, Opened, Reading, Sync, Synced, decode, encode};
-use alloc::collections::BTreeMap;
+use crate::wire::{Open, Opened, Outcome, Seen, Sync, Synced, decode, encode};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ struct Ledger {
     token: Option<String>,
     home: Option<Location>,
     opened_ms: u64,
-    entries: BTreeMap<Key, Entry>,
+    entries: Keyed<Entry>,
     #[serde(skip)]
     attempts: u32,
     #[serde(skip)]
@@ -39,19 +39,10 @@ struct Entry {
     local: Net,
     sent: Net,
     acked: Net,
-    /// What the page showed besides this ledger's counts.
-    base: Option<Base>,
-    /// The Hub's version that contains all of `local`, once it is told (older ledgers).
-    settled: Option<(u64, u64, Epoch)>,
-}
-
-/// A reading without the reader's own counts: Σp and Σn of everybody else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Base {
-    epoch: Epoch,
-    lineage: u64,
-    p: i128,
-    n: i128,
+    /// The counter without this ledger's counts, as the page showed it.
+    base: Option<Seen>,
+    /// The counter at a version that contains all of `local`, once it is known.
+    settled: Option<Seen>,
 }
 
 /// What a counter shows.
@@ -99,8 +90,9 @@ pub enum Notice {
 pub struct Session {
     current: Ledger,
     older: Vec<Ledger>,
-    bases: BTreeMap<Key, Base>,
-    watched: BTreeMap<Key, u64>,
+    /// What everybody else counted: readings without the own counts that they contain.
+    bases: Keyed<Seen>,
+    watched: Keyed<u64>,
     poll_ms: u64,
     due_ms: u64,
     flight: Option<Flight>,
@@ -125,8 +117,8 @@ impl Session {
         Self {
             current: Ledger { id, ..Ledger::default() },
             older: Vec::new(),
-            bases: BTreeMap::new(),
-            watched: BTreeMap::new(),
+            bases: Keyed::default(),
+            watched: Keyed::default(),
             poll_ms,
             due_ms: u64::MAX,
             flight: None,
@@ -143,9 +135,9 @@ impl Session {
         if ledger.id == self.current.id || self.older.iter().any(|old| old.id == ledger.id) {
             return Ok(());
         }
-        for (key, entry) in &ledger.entries {
+        for (key, entry) in ledger.entries.iter() {
             if let (Some(base), false) = (entry.base, self.bases.contains_key(key)) {
-                self.bases.insert(key.clone(), base);
+                self.bases.insert(key, base);
             }
         }
         if ledger.token.is_none() {
@@ -173,7 +165,7 @@ impl Session {
 
     fn grow(&mut self, key: &Key, net: Net) -> Result<()> {
         let base = self.bases.get(key).copied();
-        let entry = self.current.entries.entry(key.clone()).or_default();
+        let entry = self.current.entries.or_default(key);
         entry.local = entry.local.plus(net)?;
         entry.settled = None;
         entry.base = base;
@@ -183,7 +175,7 @@ impl Session {
 
     /// Keeps a counter's reading fresh from now on.
     pub fn watch(&mut self, key: &Key, now_ms: u64) {
-        self.watched.insert(key.clone(), now_ms);
+        self.watched.insert(key, now_ms);
         self.due_ms = self.due_ms.min(now_ms);
     }
 
@@ -222,7 +214,7 @@ impl Session {
         }
         let older = self.older.iter().filter(|old| old.unsettled()).map(|old| old.retry_ms);
         let open = self.current.wants_sync().then_some(self.due_ms);
-        let polls = self.watched.values().min().copied();
+        let polls = self.watched.iter().map(|(_, at)| *at).min();
         let own = open.into_iter().chain(polls).min();
         older.chain(own.map(|at| at.max(self.current.retry_ms))).min()
     }
@@ -256,11 +248,14 @@ impl Session {
             return encode(&open).ok().map(|body| Outgoing { call, body });
         }
         let mut counts = self.current.open_keys(false);
-        let (own, foreign): (Vec<Key>, Vec<Key>) =
-            polls.into_iter().partition(|key| self.current.entries.contains_key(key));
-        counts.extend(own);
-        counts.sort();
-        counts.dedup();
+        let mut foreign = Vec::new();
+        for key in polls {
+            if !self.current.entries.contains_key(&key) {
+                foreign.push(key);
+            } else if !counts.contains(&key) {
+                counts.push(key);
+            }
+        }
         let (sync, flight) = self.current.sync(counts, foreign, false);
         self.flight = Some(flight);
         encode(&sync).ok().map(|body| Outgoing { call: Call::Sync, body })
@@ -348,26 +343,24 @@ impl Session {
 
     fn synced(&mut self, flight: &Flight, body: &[u8], now_ms: u64, random: u64) -> Result<()> {
         let synced: Synced = decode(body)?;
-        if synced.counts.len() != flight.counts.len() || synced.read.len() != flight.read.len() {
+        if synced.outcomes.len() != flight.counts.len().saturating_add(flight.read.len()) {
             return Err(Error::new(Kind::BadMessage, "the answer does not fit the question"));
         }
         let own = flight.ledger == self.current.id;
         let mut expired = false;
-        for (key, counted) in flight.counts.iter().zip(&synced.counts) {
-            expired |= counted.refused.as_ref().is_some_and(|e| e.kind == Kind::SessionExpired);
-            self.acknowledge(flight.ledger, key, counted);
-            if let (true, Some(reading)) = (own, &counted.reading) {
-                self.learn(key, reading, counted.applied, now_ms);
+        let (counts, read) = synced.outcomes.split_at(flight.counts.len());
+        for (key, outcome) in flight.counts.iter().zip(counts) {
+            expired |= outcome.refused.as_ref().is_some_and(|e| e.kind == Kind::SessionExpired);
+            self.acknowledge(flight.ledger, key, outcome);
+            if own {
+                self.learn(key, outcome, now_ms);
             }
         }
-        for (key, reading) in flight.read.iter().zip(&synced.read) {
-            match reading {
-                // Counted meanwhile: this ledger's part is not in the reading's bookkeeping.
-                Ok(reading) => self.learn(key, reading, Net::ZERO, now_ms),
-                Err(error) => {
-                    self.poll_later(key, now_ms);
-                    self.notices.push(Notice::Refused(key.clone(), Net::ZERO, error.clone()));
-                }
+        for (key, outcome) in flight.read.iter().zip(read) {
+            // What was counted meanwhile was not applied when this was read.
+            self.learn(key, outcome, now_ms);
+            if let Some(error) = &outcome.refused {
+                self.notices.push(Notice::Refused(key.clone(), Net::ZERO, error.clone()));
             }
         }
         if expired {
@@ -382,14 +375,14 @@ impl Session {
     }
 
     /// Notes how far the home has folded a ledger's key.
-    fn acknowledge(&mut self, ledger: u64, key: &Key, counted: &Counted) {
+    fn acknowledge(&mut self, ledger: u64, key: &Key, outcome: &Outcome) {
         let mut notice = None;
         if let Some(ledger) = self.ledger(ledger)
             && let Some(entry) = ledger.entries.get_mut(key)
         {
-            entry.acked.merge(&counted.applied);
+            entry.acked.merge(&outcome.applied);
             entry.local.merge(&entry.acked);
-            match &counted.refused {
+            match &outcome.refused {
                 Some(error) if !error.kind.retryable() && error.kind != Kind::SessionExpired => {
                     notice = Some((entry.local.beyond(entry.acked), error.clone()));
                     entry.local = entry.acked;
@@ -397,12 +390,10 @@ impl Session {
                 }
                 _ => {}
             }
-            if let Some(reading) = &counted.reading
-                && let Some(others) = reading.others
+            if let Some(seen) = outcome.seen.filter(|seen| seen.synced)
                 && entry.acked == entry.local
-                && reading.unsynced.is_zero()
             {
-                entry.settled = Some((others.lineage, others.version, reading.epoch));
+                entry.settled = Some(seen);
             }
             ledger.unsaved = true;
         }
@@ -418,10 +409,10 @@ impl Session {
         self.forget(&gone);
     }
 
-    /// Takes in a reading of which `included` are this ledger's own counts.
-    fn learn(&mut self, key: &Key, reading: &Reading, included: Net, now_ms: u64) {
+    /// Takes in a reading, of which the applied counts are this ledger's own.
+    fn learn(&mut self, key: &Key, outcome: &Outcome, now_ms: u64) {
         self.poll_later(key, now_ms);
-        let Some(others) = reading.others else { return };
+        let Some(seen) = outcome.seen else { return };
         let known = self.bases.get(key).copied();
         let unsettled = self
             .older
@@ -431,15 +422,9 @@ impl Session {
             // Whether it contains an older ledger's counts is not known before that is settled.
             return;
         }
-        let signed = |total: u128, own: u64| {
-            i128::try_from(total).unwrap_or(i128::MAX).saturating_sub(i128::from(own))
-        };
-        let mut base = Base {
-            epoch: reading.epoch,
-            lineage: others.lineage,
-            p: signed(reading.total.p, included.p),
-            n: signed(reading.total.n, included.n),
-        };
+        let mut base = seen;
+        base.p = base.p.saturating_sub(i128::from(outcome.applied.p));
+        base.n = base.n.saturating_sub(i128::from(outcome.applied.n));
         if let Some(known) = known {
             if known.epoch > base.epoch {
                 return;
@@ -452,27 +437,23 @@ impl Session {
         let mut met = Vec::new();
         for old in &mut self.older {
             let Some(entry) = old.entries.get_mut(key) else { continue };
-            match entry.settled {
-                Some((lineage, version, epoch))
-                    if reading.epoch > epoch
-                        || (lineage == others.lineage && others.version >= version) =>
-                {
-                    old.entries.remove(key);
-                    old.unsaved = true;
-                }
-                Some((lineage, ..)) if lineage != others.lineage => {
-                    // Versions of two lineages can't be compared: settle again.
-                    entry.settled = None;
-                    old.unsaved = true;
-                }
-                _ => {}
+            let Some(settled) = entry.settled else { continue };
+            if seen.epoch > settled.epoch
+                || (seen.lineage == settled.lineage && seen.version >= settled.version)
+            {
+                old.entries.remove(key);
+                old.unsaved = true;
+            } else if seen.lineage != settled.lineage {
+                // Versions of two lineages can't be compared: settle again.
+                entry.settled = None;
+                old.unsaved = true;
             }
             if old.entries.is_empty() {
                 met.push(old.id);
             }
         }
         self.forget(&met);
-        self.bases.insert(key.clone(), base);
+        self.bases.insert(key, base);
     }
 
     /// Ends a ledger whose token is void. What was never sent goes on in the own ledger.
@@ -529,7 +510,7 @@ impl Session {
             Ledger { id: next_id(self.current.id, random), unsaved: true, ..Ledger::default() };
         let mut old = core::mem::replace(&mut self.current, next);
         old.entries.retain(|_, entry| !entry.local.is_zero());
-        for (key, entry) in &mut old.entries {
+        for (key, entry) in old.entries.iter_mut() {
             entry.settled = None;
             entry.base = self.bases.get(key).copied();
         }
@@ -573,12 +554,12 @@ impl Session {
 impl Ledger {
     /// Whether something has to be sent.
     fn wants_sync(&self) -> bool {
-        self.entries.values().any(|entry| entry.acked != entry.local)
+        self.entries.iter().any(|(_, entry)| entry.acked != entry.local)
     }
 
     /// Whether the Hub's version that contains everything is not known for some key.
     fn unsettled(&self) -> bool {
-        self.entries.values().any(|entry| entry.settled.is_none())
+        self.entries.iter().any(|(_, entry)| entry.settled.is_none())
     }
 
     fn open_keys(&self, settle: bool) -> Vec<Key> {

@@ -7,7 +7,6 @@
 use crate::counter::{Epoch, Net, Slot, SlotId, Total};
 use crate::error::{Error, Kind, Result};
 use crate::key::{Key, Location, Place};
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -28,9 +27,9 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
         Some((&VERSION, body)) => postcard::take_from_bytes(body)
             .map(|(message, _)| message)
             .map_err(|_| Error::new(Kind::BadMessage, "the message is cut or not of this kind")),
-        Some((version, _)) => Err(Error::new(
+        Some(_) => Err(Error::new(
             Kind::MessageVersion,
-            format!("version {version} is unknown here, {VERSION} is known; update the older side"),
+            "the message is of a version that this build does not know; update the older side",
         )),
         None => Err(Error::new(Kind::BadMessage, "the message is empty")),
     }
@@ -84,12 +83,38 @@ pub struct Sync {
 /// Edge to client: what is counted, and how things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Synced {
-    /// One answer for each of the counts, in their order.
-    pub counts: Vec<Counted>,
-    /// One answer for each key to read, in their order.
-    pub read: Vec<Result<Reading>>,
+    /// One answer for each of the counts, then one for each key to read, in their order.
+    pub outcomes: Vec<Outcome>,
     /// The location that took the message, which may not be the home.
     pub near: Location,
+}
+
+/// What a client needs of a [`Counted`] or [`Reading`]: few types are few bytes in a browser.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What the home has folded in of the session; nothing for a key that was only read.
+    pub applied: Net,
+    /// The counter with `applied` in it; none where the others are unknown.
+    pub seen: Option<Seen>,
+    /// Why not all was folded, or why the key cannot be read.
+    pub refused: Option<Error>,
+}
+
+/// A counter at one moment, as a client keeps it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The epoch.
+    pub epoch: Epoch,
+    /// The Hub's lineage.
+    pub lineage: u64,
+    /// The Hub's version that is contained.
+    pub version: u64,
+    /// Whether that version contains all that the home has counted.
+    pub synced: bool,
+    /// Σp.
+    pub p: i128,
+    /// Σn.
+    pub n: i128,
 }
 
 /// What became of one count of a [`Sync`].
@@ -101,6 +126,22 @@ pub struct Counted {
     pub reading: Option<Reading>,
     /// Why not all was folded, if it was refused.
     pub refused: Option<Error>,
+}
+
+impl From<Counted> for Outcome {
+    fn from(counted: Counted) -> Self {
+        let seen = counted.reading.and_then(|reading| reading.seen());
+        Outcome { applied: counted.applied, seen, refused: counted.refused }
+    }
+}
+
+impl From<Result<Reading>> for Outcome {
+    fn from(reading: Result<Reading>) -> Self {
+        match reading {
+            Ok(reading) => Outcome { seen: reading.seen(), ..Outcome::default() },
+            Err(error) => Outcome { refused: Some(error), ..Outcome::default() },
+        }
+    }
 }
 
 /// A counter's state as one location knows it.
@@ -122,6 +163,19 @@ impl Reading {
     /// The value, or nothing when the others are unknown: it would be wrong by an unknown amount.
     pub fn value(&self) -> Option<i128> {
         self.others.as_ref().map(|_| self.total.value())
+    }
+
+    /// The reading as a client keeps it.
+    pub fn seen(&self) -> Option<Seen> {
+        let signed = |part: u128| i128::try_from(part).unwrap_or(i128::MAX);
+        self.others.map(|others| Seen {
+            epoch: self.epoch,
+            lineage: others.lineage,
+            version: others.version,
+            synced: self.unsynced.is_zero(),
+            p: signed(self.total.p),
+            n: signed(self.total.n),
+        })
     }
 }
 

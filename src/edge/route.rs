@@ -12,7 +12,7 @@ use crate::key::{Key, Location, Place, jittered_shard};
 use crate::limit::{
     ANSWER_MS, BATCH_MAX, BODY_BYTES_MAX, IDEMPOTENCY_BYTES_MAX, LIST_MAX, PARTITIONS, SESSION_MS,
 };
-use crate::wire::{Open, Opened, Reading, Sync, Synced, Ticket, decode, encode};
+use crate::wire::{Open, Opened, Outcome, Reading, Sync, Synced, Ticket, decode, encode};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
@@ -342,7 +342,9 @@ impl Call {
             return Err(unexpected());
         };
         if !text {
-            return Ok(binary(encode(&Synced { counts, read: readings, near: self.location })?));
+            let counts = counts.into_iter().map(Outcome::from);
+            let outcomes = counts.chain(readings.into_iter().map(Outcome::from)).collect();
+            return Ok(binary(encode(&Synced { outcomes, near: self.location })?));
         }
         let mut shown: Map<String, Value> = keys
             .iter()
