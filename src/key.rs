@@ -219,12 +219,10 @@ mod tests {
 
     #[test]
     fn partitions_never_move() {
-        // Golden: a key's Hub must stay the same for ever.
+        // A key's Hub must stay the same for ever; tests/face checks the same in wasm.
         let of = |text: &str| Key::parse(text).unwrap().partition();
-        assert_eq!(
-            [of("likes/a"), of("likes/b"), of("views/home")],
-            [of("likes/a"), of("likes/b"), of("views/home")]
-        );
+        assert_eq!(hash(b"likes/a"), 0xfc9a_381d_301f_5fee);
+        assert_eq!([of("likes/a"), of("likes/b"), of("views/home")], [46, 29, 0]);
         let used: alloc::collections::BTreeSet<u16> =
             (0..2_000).map(|i| of(&alloc::format!("likes/{i}"))).collect();
         assert_eq!(used.len(), usize::from(PARTITIONS));

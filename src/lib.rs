@@ -40,4 +40,4 @@ pub mod wire;
 mod edge;
 
 #[cfg(all(target_arch = "wasm32", feature = "browser"))]
-mod browser;
+pub mod browser;
