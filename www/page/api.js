@@ -21,7 +21,7 @@ export async function ask(path, { method = "GET", pop, body } = {}) {
     response = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: "no-store", signal });
     text = await response.text();
   } catch {
-    throw new Refusal("no-answer", "The server does not answer.");
+    throw new Refusal("no-answer", "the server does not answer");
   }
   const answer = parse(text);
   if (response.ok && answer) return answer;

@@ -108,7 +108,7 @@ export class Card {
       const { exact } = await ask(pathOf(key), { method: "POST", pop: this.code, body: { by } });
       const sum = exact === null ? "the sum is unknown there" : `${number(exact)} together`;
       this.#page.say(`Counted ${change(by)} at ${this.name}: ${sum}.`);
-    }, "It is not known whether this was counted.");
+    }, "Not counted");
   }
 
   async #cut() {
@@ -116,16 +116,18 @@ export class Card {
     await this.#act(async () => {
       await ask(`/dev/${cut ? "cut" : "heal"}?pop=${this.code}`, { method: "POST" });
       this.#page.say(`${this.name} is ${cut ? "cut off" : "connected again"}.`);
-    }, "");
+    }, cut ? "Not cut off" : "Not connected");
   }
 
-  /** Does what the person asked for; tells beside the buttons why it failed. */
-  async #act(work, doubt) {
+  /** Does what the person asked for; tells beside the buttons why it was `not` done. */
+  async #act(work, not) {
     try {
       await work();
       put(this.#is.refusal, "");
     } catch (error) {
-      const text = error.kind === "no-answer" ? `${error.message} ${doubt}`.trim() : sentence(error.message);
+      // Without an answer from all the way down, nobody knows: such a step is not sent again.
+      const lost = not === "Not counted" && IN_DOUBT.has(error.kind);
+      const text = sentence(`${lost ? "Perhaps not counted" : not}: ${error.message}`);
       put(this.#is.refusal, text);
       this.#page.say(`${this.name}: ${text}`);
       if (error.kind === "grow-only") this.#page.onlyGrows(this.#key);
@@ -147,6 +149,7 @@ export class Card {
     put(is["down-name"], `, count one down at ${name}`);
     put(is["cut-name"], ` ${name}`);
     put(is["remove-name"], `Remove ${name}`);
+    is.up.disabled = is.down.disabled = WRONG_KEY.has(failure?.kind);
     this.#showDown();
     if (reading) this.#showReading(reading);
     else this.#showNothing();
@@ -159,7 +162,8 @@ export class Card {
     putNumber(is.merged, exact === null ? "unknown" : number(exact));
     put(is.own, number(own.exact));
     put(is.others, others ? number(others.exact) : "never heard of");
-    put(is.age, others && this.age !== undefined ? `, ${ago(this.age)}` : "");
+    put(is.age, others && this.age !== undefined ? ago(this.age) : "");
+    is.heard.hidden = !is.age.textContent;
     const waiting = BigInt(unsynced.exact);
     put(is.unsynced, waiting ? change(waiting) : "nothing");
     is["unsynced-row"].classList.toggle("is-waiting", waiting !== 0n);
@@ -169,7 +173,7 @@ export class Card {
     const is = this.#is;
     putNumber(is.merged, "–");
     for (const part of [is.own, is.others, is.unsynced]) put(part, "–");
-    put(is.age, "");
+    is.heard.hidden = true;
     is["unsynced-row"].classList.remove("is-waiting");
   }
 
@@ -195,6 +199,8 @@ export function sentence(detail) {
 
 /** Problems that are the counter's name's, not the location's. */
 const WRONG_KEY = new Set(["bad-name", "unknown-namespace"]);
+/** Problems after which a step may have been counted or not. */
+const IN_DOUBT = new Set(["no-answer", "not-understood", "unreachable"]);
 /** The first and the longest pause after a failure, in ms. */
 const RETRY_MS = 1_000;
 const RETRY_MS_MAX = 30_000;

@@ -12,6 +12,8 @@ let key = "";
 let cards = [];
 /** Whether the server is in development mode: only there one can choose and cut off locations. */
 let development = false;
+/** Whether the server refuses the counter's name. */
+let wrong = false;
 
 // The address holds all of the page's state: #likes/hello?at=LHR,SFO
 
@@ -51,6 +53,7 @@ function follow() {
 
 function setKey(next) {
   key = next;
+  wrong = false;
   $("key").value = key;
   $("key").removeAttribute("aria-invalid");
   putOrHide($("key-refusal"), "");
@@ -68,9 +71,11 @@ $("choose").addEventListener("submit", (event) => {
 
 /** A name that the server refuses is told once, beside the field, not on every card. */
 function wrongKey(refusal) {
+  wrong = true;
   $("key").setAttribute("aria-invalid", "true");
   putOrHide($("key-refusal"), sentence(refusal.message));
   say($("key-refusal").textContent);
+  showYou();
 }
 
 // Locations
@@ -169,25 +174,26 @@ function lags(card) {
 
 function agreed() {
   const same = new Set(cards.map((card) => card.reading?.exact));
-  return cards.length > 0 && !cards.some(lags) && same.size === 1;
+  return cards.length > 1 && !cards.some(lags) && same.size === 1;
 }
 
 function agreement(best) {
   if (cards.length === 0) return development ? "No location is shown. Add one below." : "Asking…";
+  if (wrong) return "There is no such counter.";
   if (cards.every((card) => card.failure)) return best ? "No answer. This is the last that was heard." : "No answer.";
   if (cards.some((card) => !card.reading && !card.failure)) return "Asking…";
   const lost = cards.filter(lags);
   if (lost.length > 0) return lost.map(lag).join(" ");
-  if (!agreed()) return "Merging: not all have heard of all counts yet.";
   if (cards.length === 1) return `As ${cards[0].name} knows it.`;
+  if (!agreed()) return "Merging: not all have heard of all counts yet.";
   return cards.length === 2 ? "Both locations agree." : `All ${cards.length} locations agree.`;
 }
 
 function lag(card) {
-  if (card.reading === undefined) return `${card.name} does not answer.`;
+  if (card.failure) return `${card.name} does not answer.`;
   const cut = card.reading.cut ? "is cut off and " : "";
   if (card.age === undefined) return `${card.name} ${cut}has never heard of the others.`;
-  if (card.age < 1_000) return card.reading.cut ? `${card.name} is cut off.` : `${card.name} does not answer.`;
+  if (card.age < 1_000) return `${card.name} is cut off.`;
   return `${card.name} ${cut}has not heard of the others for ${span(card.age)}.`;
 }
 
@@ -243,8 +249,13 @@ async function startYou() {
 }
 
 function showYou() {
+  if ($("you-down") === document.activeElement && grows(key)) $("you-up").focus();
   $("you-down").hidden = grows(key);
-  if (!client || !key || youKey === key) return;
+  if (client && youKey !== key) listen();
+  $("you-up").disabled = $("you-down").disabled = !counter || wrong;
+}
+
+function listen() {
   unsubscribe?.();
   youKey = key;
   counter = clicks = undefined;
@@ -257,18 +268,16 @@ function showYou() {
     put($("you-pending"), "");
     put($("you-status"), sentence(error.message));
   }
-  $("you-up").disabled = $("you-down").disabled = !counter;
 }
 
 function showClicks(snapshot) {
   clicks = snapshot;
   const { exact, pending, status, known } = snapshot;
   putNumber($("you-value"), known || pending ? number(exact) : "–");
-  put($("you-pending"), pending ? waiting(pending) : "All confirmed");
+  put($("you-pending"), pending ? waiting(pending) : known ? "All confirmed" : "");
   $("you-pending").classList.toggle("is-waiting", pending !== 0n);
   const where = here ? ` Your clicks are counted at ${here}.` : "";
-  const unread = known || status !== "idle" ? "" : " Not read yet.";
-  put($("you-status"), STATUS[status] + where + unread);
+  put($("you-status"), (known || status !== "idle" ? STATUS[status] : "Not read yet.") + where);
 }
 
 const waiting = (pending) => `${number(pending)} waiting to be confirmed`;
@@ -318,7 +327,7 @@ async function isDevelopment() {
       return true;
     } catch (error) {
       if (error.status >= 400 && error.status < 500) return false;
-      put($("agreement"), `${error.message} Trying again.`);
+      put($("agreement"), `${sentence(error.message)} Trying again.`);
     }
     await new Promise((done) => setTimeout(done, wait));
   }
@@ -336,6 +345,7 @@ async function start() {
   } else {
     // Every reading wakes the Hub, and here that is billed.
     page.pollMs = 5_000;
+    put($("locations-title"), "Your location");
     put($("about-locations"), "This is the location nearest to you. Choosing and cutting off locations is for a development server.");
     append(new Card(undefined, page));
   }

@@ -27,7 +27,13 @@ export const ago = (ms) => (ms < 1_000 ? "just now" : `${span(ms)} ago`);
 
 /** Writes `text` into an element, if it does not stand there yet. */
 export function put(element, text) {
-  if (element.textContent !== (text ?? "")) element.textContent = text ?? "";
+  if (element.textContent !== text) element.replaceChildren(...breakable(text));
+}
+
+/** A long number breaks between its groups of digits, if it must. */
+function breakable(text) {
+  const groups = text.split(/(?<=\p{Nd}\P{Nd})(?=\p{Nd})/u);
+  return groups.flatMap((group, at) => (at === 0 ? [group] : [document.createElement("wbr"), group]));
 }
 
 /** The same for what is not there when it has nothing to say. */
@@ -40,7 +46,8 @@ export function putOrHide(element, text) {
 export function putNumber(element, text) {
   if (element.textContent === text) return;
   const first = element.textContent === "–";
-  element.textContent = text;
+  put(element, text);
+  element.classList.toggle("is-empty", text === "–");
   element.style.setProperty("--chars", String(text.length));
   if (first || still.matches) return;
   const { color } = getComputedStyle(element);
