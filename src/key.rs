@@ -16,7 +16,7 @@ const RESERVED: [&str; 6] = ["session", "sync", "read", "live", "export", "impor
 
 impl Key {
     /// Checks a namespace (`[a-z0-9-]{1,32}`, no word of the API) and a name (1 to 256 bytes of
-    /// UTF-8 without control characters). Fails with [`Kind::BadName`].
+    /// UTF-8 without control characters, not `.` or `..`). Fails with [`Kind::BadName`].
     pub fn new(namespace: &str, name: &str) -> Result<Self> {
         let ok = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
         let bad = |detail: &str| Err(Error::new(Kind::BadName, detail));
@@ -33,6 +33,9 @@ impl Key {
         }
         if name.chars().any(char::is_control) {
             return bad("a name has no control characters");
+        }
+        if name == "." || name == ".." {
+            return bad("a name is not . or .., which no address can carry");
         }
         let mut text = String::with_capacity(NAMESPACE_BYTES_MAX.saturating_add(name.len()));
         text.push_str(namespace);
@@ -205,6 +208,7 @@ mod tests {
         refused("likes", "");
         refused("likes", "a\u{7}b");
         refused("likes", "a\u{85}b");
+        refused("likes", "..");
         refused("", "a");
         refused("Likes", "a");
         refused("sync", "a");

@@ -23,18 +23,18 @@ extern crate alloc;
 #[cfg(all(target_arch = "wasm32", feature = "edge", feature = "browser"))]
 compile_error!("build one face at a time: --features edge or --features browser");
 
-pub mod counter;
 pub mod error;
-pub mod hub;
-pub mod key;
-pub mod keyed;
 pub mod limit;
+pub mod key;
 pub mod merge;
+pub mod counter;
 pub mod policy;
-pub mod pop;
-pub mod session;
-pub mod store;
 pub mod wire;
+pub mod store;
+pub mod keyed;
+pub mod session;
+pub mod pop;
+pub mod hub;
 
 #[cfg(all(target_arch = "wasm32", feature = "edge"))]
 mod edge;

@@ -145,8 +145,8 @@ export class Card {
     is.mark.hidden = !cut;
     put(is.code, name);
     put(is["cut-verb"], cut ? "Reconnect" : "Cut off");
-    put(is["up-name"], `, ${name}`);
-    put(is["down-name"], `, count one down at ${name}`);
+    put(is["up-name"], ` at ${name}`);
+    put(is["down-name"], ` at ${name}`);
     put(is["cut-name"], ` ${name}`);
     put(is["remove-name"], `Remove ${name}`);
     is.up.disabled = is.down.disabled = WRONG_KEY.has(failure?.kind);

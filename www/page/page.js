@@ -21,7 +21,11 @@ function readAddress() {
   const [path, query] = location.hash.slice(1).split("?", 2);
   const at = new URLSearchParams(query).get("at");
   const codes = at?.split(",").map((code) => code.toUpperCase()).filter((code) => CODE.test(code));
-  return { key: unescape(path) || "likes/hello", codes: codes && [...new Set(codes)].slice(0, CARDS_MAX) };
+  const key = unescape(path);
+  return {
+    key: key.includes("/") ? key : "likes/hello",
+    codes: codes && [...new Set(codes)].slice(0, CARDS_MAX),
+  };
 }
 
 function writeAddress() {
@@ -210,7 +214,8 @@ function showParts(parts) {
   for (const { location, exact } of parts) sums.set(location, (sums.get(location) ?? 0n) + BigInt(exact));
   const size = (sum) => (sum < 0n ? -sum : sum);
   const order = [...sums].sort(([a, x], [b, y]) => Number(size(y) - size(x)) || (a < b ? -1 : 1));
-  const shown = order.slice(0, PARTS_MAX).map(([location, sum]) => [location === "hub" ? "Hub" : location, number(sum)]);
+  const called = (location) => (location === "hub" ? "Hub" : location);
+  const shown = order.slice(0, PARTS_MAX).map(([location, sum]) => [called(location), number(sum)]);
   if (order.length > PARTS_MAX) shown.push(["and", `${order.length - PARTS_MAX} more`]);
   const text = shown.flat().join(" ");
   $("parts").hidden = shown.length === 0;
@@ -334,8 +339,7 @@ async function isDevelopment() {
 }
 
 async function start() {
-  key = readAddress().key;
-  $("key").value = key;
+  setKey(readAddress().key);
   void startYou();
   development = await isDevelopment();
   if (development) {
@@ -346,10 +350,10 @@ async function start() {
     // Every reading wakes the Hub, and here that is billed.
     page.pollMs = 5_000;
     put($("locations-title"), "Your location");
-    put($("about-locations"), "This is the location nearest to you. Choosing and cutting off locations is for a development server.");
+    const why = "This is the location nearest to you. Choosing and cutting off locations is for a development server.";
+    put($("about-locations"), why);
     append(new Card(undefined, page));
   }
-  setKey(key);
   follow();
   addEventListener("hashchange", follow);
   addEventListener("online", wake);
