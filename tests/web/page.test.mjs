@@ -22,6 +22,9 @@ test("a location that is cut off counts on, and agrees when it is reconnected", 
   const press = (name, button) => card(name).getByRole("button", { name: button }).click();
   await press("LHR", /Count here/);
   await press("SFO", /Count here/);
+  // What LHR has not shared when it is cut off would stay unseen, and rightly so.
+  assert.equal(await settles(server.url, "likes/shown", 2, "SFO"), "2");
+  await page.locator("#total", { hasText: "2" }).waitFor();
   await page.getByText("All 3 locations agree").waitFor();
   await press("LHR", /Cut off/);
   await press("LHR", /Count here/);
