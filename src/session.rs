@@ -404,9 +404,7 @@ impl Session {
         if let Some(at) = self.watched.get_mut(key).filter(|_| ledger != self.current.id) {
             *at = 0;
         }
-        let gone: Vec<u64> =
-            self.older.iter().filter(|old| old.entries.is_empty()).map(|old| old.id).collect();
-        self.forget(&gone);
+        self.forget_empty();
     }
 
     /// Takes in a reading, of which the applied counts are this ledger's own.
@@ -418,42 +416,45 @@ impl Session {
             .older
             .iter()
             .any(|old| old.entries.get(key).is_some_and(|entry| entry.settled.is_none()));
-        if unsettled && known.is_some() {
+        if unsettled {
             // Whether it contains an older ledger's counts is not known before that is settled.
+            return;
+        }
+        if known.is_some_and(|known| known.epoch > seen.epoch) {
             return;
         }
         let mut base = seen;
         base.p = base.p.saturating_sub(i128::from(outcome.applied.p));
         base.n = base.n.saturating_sub(i128::from(outcome.applied.n));
-        if let Some(known) = known {
-            if known.epoch > base.epoch {
-                return;
-            }
-            if known.epoch == base.epoch && known.lineage == base.lineage {
-                base.p = base.p.max(known.p);
-                base.n = base.n.max(known.n);
-            }
+        let met = self.meet(key, &seen);
+        if let Some(known) = known.filter(|k| k.epoch == seen.epoch && k.lineage == seen.lineage) {
+            // Both are true and neither need contain the other: another home may know more.
+            base.p = base.p.max(known.p.saturating_add(met.p));
+            base.n = base.n.max(known.n.saturating_add(met.n));
         }
-        let mut met = Vec::new();
+        self.bases.insert(key, base);
+    }
+
+    /// Forgets what older ledgers counted of a key and the reading contains; returns its sum.
+    fn meet(&mut self, key: &Key, seen: &Seen) -> Seen {
+        let mut met = Seen::default();
         for old in &mut self.older {
             let Some(entry) = old.entries.get_mut(key) else { continue };
             let Some(settled) = entry.settled else { continue };
-            if seen.epoch > settled.epoch
-                || (seen.lineage == settled.lineage && seen.version >= settled.version)
-            {
+            let same = seen.lineage == settled.lineage;
+            if seen.epoch > settled.epoch || (same && seen.version >= settled.version) {
+                met.p = met.p.saturating_add(i128::from(entry.local.p));
+                met.n = met.n.saturating_add(i128::from(entry.local.n));
                 old.entries.remove(key);
                 old.unsaved = true;
-            } else if seen.lineage != settled.lineage {
+            } else if !same {
                 // Versions of two lineages can't be compared: settle again.
                 entry.settled = None;
                 old.unsaved = true;
             }
-            if old.entries.is_empty() {
-                met.push(old.id);
-            }
         }
-        self.forget(&met);
-        self.bases.insert(key, base);
+        self.forget_empty();
+        met
     }
 
     /// Ends a ledger whose token is void. What was never sent goes on in the own ledger.
@@ -522,9 +523,10 @@ impl Session {
         }
     }
 
-    fn forget(&mut self, ids: &[u64]) {
-        self.gone.extend(ids);
-        self.older.retain(|old| !ids.contains(&old.id));
+    fn forget_empty(&mut self) {
+        let empty = self.older.iter().filter(|old| old.entries.is_empty()).map(|old| old.id);
+        self.gone.extend(empty);
+        self.older.retain(|old| !old.entries.is_empty());
     }
 
     fn ledger(&mut self, id: u64) -> Option<&mut Ledger> {

@@ -24,6 +24,11 @@ impl Disk {
         self.0.fails.set(true);
     }
 
+    /// No commit fails any more.
+    pub fn work(&self) {
+        self.0.fails.set(false);
+    }
+
     pub fn copy(&self) -> Image {
         self.0.image.borrow().clone()
     }
