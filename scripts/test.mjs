@@ -46,7 +46,7 @@ function steps(env) {
     ["lint the edge", ["cargo", "clippy", ...wasm, "edge", ...strict]],
     ["lint the browser face", [...clippy, ...wasm, "browser", ...strict]],
     ["the core knows no world", ["cargo", "rustc", "--lib", "--crate-type", "rlib", "--", "--cfg", "pure"]],
-    ["core: laws, bytes, simulator", ["cargo", "test", "--profile", "bench", "--lib", "--test", "laws", "--test", "bytes", "--test", "river", "--test", "sim"], ["cargo", "test", "--doc"]],
+    ["core: laws, bytes, simulator", ["cargo", "test", "--profile", "bench", "--lib", "--test", "laws", "--test", "bytes", "--test", "river", "--test", "session", "--test", "sim"], ["cargo", "test", "--doc"]],
     ["build", () => build(env)],
     ["edge on real workerd", ["cargo", "test", "--profile", "bench", "--test", "edge"]],
     ["wasm in Node", [...pack, "--node", ...face]],

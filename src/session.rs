@@ -136,8 +136,12 @@ impl Session {
             return Ok(());
         }
         for (key, entry) in ledger.entries.iter() {
-            if let (Some(base), false) = (entry.base, self.bases.contains_key(key)) {
-                self.bases.insert(key, base);
+            // Whether what is known contains this ledger's counts, or another's record did, cannot
+            // be told: then the counter is unknown until it is read anew.
+            let known = self.bases.contains_key(key) || self.older_have(key);
+            match entry.base.filter(|_| !known) {
+                Some(base) => self.bases.insert(key, base),
+                None => self.bases.remove(key),
             }
         }
         if ledger.token.is_none() {
@@ -411,22 +415,17 @@ impl Session {
     fn learn(&mut self, key: &Key, outcome: &Outcome, now_ms: u64) {
         self.poll_later(key, now_ms);
         let Some(seen) = outcome.seen else { return };
-        let known = self.bases.get(key).copied();
-        let unsettled = self
-            .older
-            .iter()
-            .any(|old| old.entries.get(key).is_some_and(|entry| entry.settled.is_none()));
-        if unsettled {
-            // Whether it contains an older ledger's counts is not known before that is settled.
+        if !self.contains_older(key, &seen) {
             return;
         }
+        let known = self.bases.get(key).copied();
         if known.is_some_and(|known| known.epoch > seen.epoch) {
             return;
         }
         let mut base = seen;
         base.p = base.p.saturating_sub(i128::from(outcome.applied.p));
         base.n = base.n.saturating_sub(i128::from(outcome.applied.n));
-        let met = self.meet(key, &seen);
+        let met = self.meet(key);
         if let Some(known) = known.filter(|k| k.epoch == seen.epoch && k.lineage == seen.lineage) {
             // Both are true and neither need contain the other: another home may know more.
             base.p = base.p.max(known.p.saturating_add(met.p));
@@ -435,26 +434,41 @@ impl Session {
         self.bases.insert(key, base);
     }
 
-    /// Forgets what older ledgers counted of a key and the reading contains; returns its sum.
-    fn meet(&mut self, key: &Key, seen: &Seen) -> Seen {
-        let mut met = Seen::default();
+    /// Whether a reading surely contains all that older ledgers counted of a key. One that may
+    /// contain it or not is of no use: with their counts added it could show them twice.
+    fn contains_older(&mut self, key: &Key, seen: &Seen) -> bool {
+        let mut all = true;
         for old in &mut self.older {
             let Some(entry) = old.entries.get_mut(key) else { continue };
-            let Some(settled) = entry.settled else { continue };
+            let settled = entry.settled.unwrap_or_default();
             let same = seen.lineage == settled.lineage;
-            if seen.epoch > settled.epoch || (same && seen.version >= settled.version) {
-                met.p = met.p.saturating_add(i128::from(entry.local.p));
-                met.n = met.n.saturating_add(i128::from(entry.local.n));
-                old.entries.remove(key);
-                old.unsaved = true;
-            } else if !same {
+            let contained = seen.epoch > settled.epoch || (same && seen.version >= settled.version);
+            if entry.settled.is_some() && !contained && !same {
                 // Versions of two lineages can't be compared: settle again.
                 entry.settled = None;
                 old.unsaved = true;
             }
+            all &= entry.settled.is_some() && contained;
+        }
+        all
+    }
+
+    /// Forgets what older ledgers counted of a key, now that a reading contains it; returns it.
+    fn meet(&mut self, key: &Key) -> Seen {
+        let mut met = Seen::default();
+        for old in &mut self.older {
+            let Some(entry) = old.entries.get(key) else { continue };
+            met.p = met.p.saturating_add(i128::from(entry.local.p));
+            met.n = met.n.saturating_add(i128::from(entry.local.n));
+            old.entries.remove(key);
+            old.unsaved = true;
         }
         self.forget_empty();
         met
+    }
+
+    fn older_have(&self, key: &Key) -> bool {
+        self.older.iter().any(|old| old.entries.contains_key(key))
     }
 
     /// Ends a ledger whose token is void. What was never sent goes on in the own ledger.

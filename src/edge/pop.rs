@@ -130,26 +130,27 @@ impl Inner {
             },
             PopCall::Sync { ticket, counts, read, settle } => {
                 let keys: Vec<Key> = counts.iter().map(|(key, _)| key.clone()).collect();
-                let counted = keys.clone();
-                let event = Event::Sync { ticket, counts, read: read.clone() };
-                let first = self.desk.fold(event.clone()).await?;
+                let event = Event::Sync { ticket: ticket.clone(), counts, read: read.clone() };
+                let (counts, readings) = self.sync(event).await?;
                 // What is counted is on disk now. The rest is about how fresh the answer is.
-                let stale = self.stale(&read).await;
-                let again = if settle { [keys, stale].concat() } else { stale };
-                let answer = if again.is_empty() {
-                    first
+                let mut again = self.stale(&read).await;
+                again.extend(keys.iter().zip(&counts).filter_map(|(key, counted)| {
+                    // What was never heard of has no value yet; what is old is refreshed later.
+                    let unknown = counted.reading.as_ref().is_some_and(|r| r.others.is_none());
+                    (settle || unknown).then(|| key.clone())
+                }));
+                let (counts, read) = if again.is_empty() {
+                    (counts, readings)
                 } else {
                     self.hear(again, settle).await;
-                    // The same counts once more change nothing, and read what was heard.
-                    self.desk.fold(event).await?
+                    // What is applied once more changes nothing, and reads what was heard.
+                    let applied = counts.iter().map(|counted| counted.applied);
+                    let applied = keys.iter().cloned().zip(applied).collect();
+                    let again = self.sync(Event::Sync { ticket, counts: applied, read }).await?;
+                    (with_refusals(again.0, counts), again.1)
                 };
-                match answer {
-                    Answer::Synced(counts, read) => {
-                        self.refresh_later(&counted, &counts);
-                        Ok(PopReply::Synced { counts, read, now_ms: now_ms() })
-                    }
-                    _ => Err(unexpected()),
-                }
+                self.refresh_later(&keys, &counts);
+                Ok(PopReply::Synced { counts, read, now_ms: now_ms() })
             }
             PopCall::Add { key, by } => {
                 let Answer::Added(reading) =
@@ -212,6 +213,13 @@ impl Inner {
         let cut = self.is_cut();
         let now_ms = now_ms();
         Ok(PopReply::Detail(Box::new(Detail { reading, slot, now_ms, cut, parts, missing })))
+    }
+
+    async fn sync(&self, event: Event) -> Result<(Vec<Counted>, Vec<Result<Reading>>)> {
+        match self.desk.fold(event).await? {
+            Answer::Synced(counts, readings) => Ok((counts, readings)),
+            _ => Err(unexpected()),
+        }
     }
 
     async fn read(&self, keys: &[Key]) -> Result<Vec<Result<Reading>>> {
@@ -396,6 +404,12 @@ impl Inner {
         let write = Write { table: Table::Meta, id: CUT.to_vec(), value: cut.then(Vec::new) };
         self.desk.with(|core| core.pop.store_mut().commit(&[write]))
     }
+}
+
+/// The later readings, with what was refused at the first attempt.
+fn with_refusals(later: Vec<Counted>, first: Vec<Counted>) -> Vec<Counted> {
+    let keep = |(later, first): (Counted, Counted)| Counted { refused: first.refused, ..later };
+    later.into_iter().zip(first).map(keep).collect()
 }
 
 /// The row that says that this Pop is cut off (development only): a cut outlives the object.

@@ -72,6 +72,15 @@ impl Judge {
         truth.lost = truth.lost.plus(net).unwrap();
     }
 
+    /// The most that anybody may show of a key that only grows.
+    pub fn most(&self, key: &Key) -> i128 {
+        let truth = self.keys.get(key).cloned().unwrap_or_default();
+        let sessions = self.sessions.iter().filter(|((_, of), _)| of == key);
+        let folded: u64 = sessions.map(|(_, net)| net.p).sum();
+        // What pages issued, and what came without a session.
+        i128::from(truth.issued.p) + i128::from(truth.folded.p - folded)
+    }
+
     /// No reading, anywhere, at any moment, exceeds what was ever counted.
     pub fn check_reading(&self, key: &Key, total: Total) -> Verdict {
         let truth = self.keys.get(key).cloned().unwrap_or_default();

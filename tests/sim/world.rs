@@ -16,7 +16,7 @@ use poptally::wire::{
     Ask, Counted, Open, Opened, Outcome as Seen, Reading, Sync, Synced, Ticket, Told, decode,
     encode,
 };
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const PUSH_MS: u64 = 1_000;
 const STEPS: u64 = 500;
@@ -79,6 +79,9 @@ pub struct World<'a> {
     sent: u64,
     retries: Vec<Retry>,
     judge: Judge,
+    /// Idempotent writes that were counted.
+    answered: BTreeSet<String>,
+    violation: Option<String>,
     trace: VecDeque<String>,
     print: bool,
 }
@@ -119,6 +122,8 @@ impl<'a> World<'a> {
             sent: 0,
             retries: Vec::new(),
             judge: Judge::default(),
+            answered: BTreeSet::new(),
+            violation: None,
             trace: VecDeque::new(),
             print,
         };
@@ -190,8 +195,27 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Every open page reads every key, until older sessions have met what contains them.
+    fn poll_everything(&mut self) -> Verdict {
+        for _ in 0..8 {
+            for page in 0..self.pages.len() {
+                if self.pages[page].open {
+                    let now_ms = self.now_ms;
+                    keys().iter().for_each(|key| self.pages[page].session.watch(key, now_ms));
+                    self.tick(page);
+                }
+            }
+            for _ in 0..4 {
+                self.now_ms += 20;
+                self.deliver()?;
+            }
+        }
+        Ok(())
+    }
+
     fn check_end(&mut self) -> Verdict {
         self.judge.check_sessions()?;
+        self.poll_everything()?;
         let written = self.written();
         for key in keys() {
             let mut totals: Vec<(String, Total)> = Vec::new();
@@ -215,6 +239,13 @@ impl<'a> World<'a> {
                 let view = page.session.view(&key);
                 if view.pending != 0 || view.waiting != 0 {
                     return Err(format!("page {at} still waits for {view:?}"));
+                }
+                let all = totals.first().map_or(0, |(_, total)| total.value());
+                // A page may have read what a lost storage had not pushed yet; it does not go back.
+                if !self.mix.storage && (!view.known || view.value != all) {
+                    return Err(format!(
+                        "read your writes: page {at} ends at {view:?}, {key} is {all}"
+                    ));
                 }
             }
         }
@@ -266,6 +297,8 @@ impl<'a> World<'a> {
             97..98 if self.mix.days => {
                 let days = self.random.below(5) * 24 * 3_600_000 + self.random.below(3_600_000);
                 self.now_ms += days;
+                // Nobody may rely on an answer that is a day old.
+                self.retries.clear();
                 self.note(format!("{} hours pass", days / 3_600_000));
             }
             98..99 if self.mix.kill > 0 => self.restart_something(),
@@ -474,6 +507,9 @@ impl<'a> World<'a> {
 
     /// A page's values hold all of its own, and of a grow-only key never go down.
     fn check_pages(&mut self) -> Verdict {
+        if let Some(violation) = self.violation.take() {
+            return Err(violation);
+        }
         for at in 0..self.pages.len() {
             if !self.pages[at].open {
                 continue;
@@ -486,6 +522,11 @@ impl<'a> World<'a> {
                 let read = view.known.then_some(view.value);
                 let before = page.shown.remove(&key).unwrap_or(i128::MIN);
                 page.shown.extend(read.map(|value| (key.clone(), value)));
+                if steady && view.value > self.judge.most(&key) {
+                    return Err(format!(
+                        "exactly once: page {at} shows {view:?} of {key}, more than was counted"
+                    ));
+                }
                 if steady && view.value < before {
                     return Err(format!(
                         "monotonic reads: page {at} shows {} after {before}",
@@ -542,7 +583,8 @@ impl<'a> World<'a> {
         let ticket = ticket(&sync.token);
         let home = ticket.home;
         let keys: Vec<Key> = sync.counts.iter().map(|(key, _)| key.clone()).collect();
-        let event = pop::Event::Sync { ticket, counts: sync.counts, read: sync.read.clone() };
+        let (counts, read) = (sync.counts, sync.read.clone());
+        let event = pop::Event::Sync { ticket: ticket.clone(), counts, read };
         let Some(first) = self.turn(home, event.clone()) else { return (503, Vec::new()) };
         if first.is_err() {
             return refusal(first);
@@ -646,8 +688,15 @@ impl<'a> World<'a> {
         let local = now_ms + object.skew_ms;
         let answer = object.core.turn(local, random, std::slice::from_ref(&event)).remove(0);
         match (&event, &answer) {
-            (hub::Event::Add { key, by, .. }, Ok(hub::Answer::Written { replayed: false, .. })) => {
+            (
+                hub::Event::Add { key, by, once },
+                Ok(hub::Answer::Written { replayed: false, .. }),
+            ) => {
                 self.judge.folded(key, Net::step(*by));
+                if !self.answered.insert(once.clone()) {
+                    self.violation =
+                        Some(format!("exactly once: {once} was counted a second time"));
+                }
             }
             (hub::Event::Set { key, net, .. }, Ok(_)) => self.judge.reset(key, *net),
             _ => {}
