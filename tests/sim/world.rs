@@ -167,11 +167,15 @@ impl<'a> World<'a> {
             self.tick_pages();
             self.retry_all();
             let waits = self.pages.iter().any(|page| page.open && self.waiting(page) > 0);
-            let alarms = self.queue.keys().any(|(at, _)| *at < self.now_ms + FAR_MS);
+            let near = |(at, event): (&(u64, u64), &Event)| {
+                at.0 < self.now_ms + FAR_MS && !matches!(event, Event::GiveUp { .. })
+            };
+            let alarms = self.queue.iter().any(near);
             quiet = if waits || alarms || !self.retries.is_empty() { 0 } else { quiet + 1 };
             if quiet == 20 {
                 // Everybody reads: an old copy may learn only now that it is one.
                 self.ask_everything();
+                self.poll_everything()?;
             }
             if quiet > 40 {
                 return self.check_end();
@@ -200,13 +204,17 @@ impl<'a> World<'a> {
         for _ in 0..8 {
             for page in 0..self.pages.len() {
                 if self.pages[page].open {
-                    let now_ms = self.now_ms;
-                    keys().iter().for_each(|key| self.pages[page].session.watch(key, now_ms));
+                    let (now_ms, random) = (self.now_ms, self.random.bits());
+                    let session = &mut self.pages[page].session;
+                    // What was on its way when the faults ceased may never come.
+                    session.failed(now_ms, random);
+                    session.hurry(now_ms);
+                    keys().iter().for_each(|key| session.watch(key, now_ms));
                     self.tick(page);
                 }
             }
             for _ in 0..4 {
-                self.now_ms += 20;
+                self.now_ms += 30;
                 self.deliver()?;
             }
         }
@@ -215,7 +223,6 @@ impl<'a> World<'a> {
 
     fn check_end(&mut self) -> Verdict {
         self.judge.check_sessions()?;
-        self.poll_everything()?;
         let written = self.written();
         for key in keys() {
             let mut totals: Vec<(String, Total)> = Vec::new();
