@@ -9,7 +9,10 @@ use crate::wire::{Counted, Reading, Ticket, decode, encode};
 use futures_util::future::{Either, select};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::time::Duration;
-use worker::{Delay, Env, Method, Request, RequestInit, Response};
+use wasm_bindgen::prelude::{JsCast, JsValue, wasm_bindgen};
+use wasm_bindgen_futures::JsFuture;
+use worker::js_sys::{Object, Promise, Reflect, Uint8Array};
+use worker::{Delay, Env, Request, Response};
 
 /// What a Pop is asked.
 #[derive(Serialize, Deserialize)]
@@ -105,20 +108,43 @@ async fn ask<Q: Serialize, A: DeserializeOwned>(
     name: &str,
     question: &Q,
 ) -> Result<A> {
-    let body = encode(question)?;
+    let body = Uint8Array::from(encode(question)?.as_slice());
     let sent = async {
-        let mut init = RequestInit::new();
-        init.with_method(Method::Post);
-        init.with_body(Some(worker::js_sys::Uint8Array::from(body.as_slice()).into()));
-        let request = Request::new_with_init("https://object/", &init)?;
-        let stub = env.durable_object(binding)?.get_by_name(name)?;
-        stub.fetch_with_request(request).await?.bytes().await
+        let stub: RawStub = env.durable_object(binding)?.get_by_name(name)?.into_rpc();
+        let init = Object::new();
+        Reflect::set(&init, &"method".into(), &"POST".into())?;
+        Reflect::set(&init, &"body".into(), &body)?;
+        let response = JsFuture::from(stub.fetch("https://object/", &init)?).await?;
+        read(&response).await
     };
-    let bytes = sent.await.map_err(|error| {
+    let bytes = sent.await.map_err(|error: worker::Error| {
         worker::console_error!("{name}: {error}");
         Error::new(Kind::Unreachable, "a part of the system does not answer; try again shortly")
     })?;
     decode::<Result<A>>(&bytes)?
+}
+
+#[wasm_bindgen]
+extern "C" {
+    /// An object's stub. Called by itself, since the crate's own way reads bodies as streams, which
+    /// costs as much as all the rest of a call.
+    type RawStub;
+
+    #[wasm_bindgen(method, catch)]
+    fn fetch(this: &RawStub, url: &str, init: &Object) -> core::result::Result<Promise, JsValue>;
+
+    /// A request or a response.
+    type RawBody;
+
+    #[wasm_bindgen(method, catch, js_name = arrayBuffer)]
+    fn array_buffer(this: &RawBody) -> core::result::Result<Promise, JsValue>;
+}
+
+/// Reads the whole body of a request or a response at once.
+pub async fn read(message: &JsValue) -> worker::Result<Vec<u8>> {
+    let body: &RawBody = message.unchecked_ref();
+    let buffer = JsFuture::from(body.array_buffer()?).await?;
+    Ok(Uint8Array::new(&buffer).to_vec())
 }
 
 /// Gives up after `wait_ms`: an object that hangs must not hang its caller.
@@ -134,7 +160,7 @@ async fn within<T>(wait_ms: u64, call: impl Future<Output = Result<T>>) -> Resul
 
 /// An object's side: reads the question.
 pub async fn question<Q: DeserializeOwned>(request: &mut Request) -> Result<Q> {
-    let bytes = request.bytes().await;
+    let bytes = read(request.inner()).await;
     decode(&bytes.map_err(|_| Error::new(Kind::BadMessage, "the call has no body"))?)
 }
 

@@ -47,19 +47,10 @@ pub async fn serve(request: Request, env: Env) -> worker::Result<Response> {
         Ok(response) => response?,
         Err(error) => show::refusal(&error)?,
     };
-    let headers = Headers::new();
-    for (name, value) in response.headers().entries() {
-        headers.append(&name, &value)?;
+    let headers = response.headers().clone();
+    for (name, value) in EVERY_ANSWER {
+        headers.set(name, value)?;
     }
-    headers.set("access-control-allow-origin", "*")?;
-    headers.set("access-control-allow-methods", "GET, POST, PUT, DELETE, OPTIONS")?;
-    headers.set("access-control-allow-headers", ALLOWED_HEADERS)?;
-    headers.set(
-        "access-control-expose-headers",
-        "etag, retry-after, server-timing, idempotency-replayed",
-    )?;
-    headers.set("access-control-max-age", "86400")?;
-    headers.set("x-content-type-options", "nosniff")?;
     headers.set("server-timing", &format!("total;dur={}", now_ms().saturating_sub(started)))?;
     Ok(response.with_headers(headers))
 }
@@ -400,9 +391,15 @@ impl Call {
             )
         };
         let declared = self.header("content-length").and_then(|length| length.parse::<u64>().ok());
-        if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
-            return Err(too_large());
+        match declared {
+            Some(length) if length > BODY_BYTES_MAX as u64 => return Err(too_large()),
+            Some(_) => {
+                let body = calls::read(self.request.inner()).await;
+                return body.map_err(|_| bad_request("the body broke off"));
+            }
+            None => {}
         }
+        // Of unknown length: piece by piece, which costs more.
         let mut body = Vec::new();
         let Ok(mut stream) = self.request.stream() else { return Ok(body) };
         while let Some(chunk) = stream.next().await {
@@ -642,5 +639,15 @@ fn bad_method() -> Error {
     Error::new(Kind::BadMethod, "this path serves other methods; see the README")
 }
 
-const ALLOWED_HEADERS: &str =
-    "content-type, authorization, idempotency-key, if-none-match, x-poptally-pop";
+/// What every answer says: any page may read it (Fetch standard, CORS), and it is what it says.
+const EVERY_ANSWER: [(&str, &str); 6] = [
+    ("access-control-allow-origin", "*"),
+    ("access-control-allow-methods", "GET, POST, PUT, DELETE, OPTIONS"),
+    (
+        "access-control-allow-headers",
+        "content-type, authorization, idempotency-key, if-none-match, x-poptally-pop",
+    ),
+    ("access-control-expose-headers", "etag, retry-after, server-timing, idempotency-replayed"),
+    ("access-control-max-age", "86400"),
+    ("x-content-type-options", "nosniff"),
+];
