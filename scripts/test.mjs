@@ -34,7 +34,6 @@ main(async () => {
 });
 
 function steps(env) {
-  const clippy = ["cargo", "clippy", "--all-targets"];
   const wasm = ["--target", "wasm32-unknown-unknown", "--features"];
   const strict = ["--", "-D", "warnings"];
   const pack = ["wasm-pack", "test", "--mode", "no-install"];
@@ -42,9 +41,9 @@ function steps(env) {
   const face = ["--", "--features", "browser"];
   return [
     ["format", ["cargo", "fmt", "--check"]],
-    ["lint the core and the tests", [...clippy, ...strict]],
+    ["lint the core and the tests", ["cargo", "clippy", "--all-targets", ...strict]],
     ["lint the edge", ["cargo", "clippy", ...wasm, "edge", ...strict]],
-    ["lint the browser face", [...clippy, ...wasm, "browser", ...strict]],
+    ["lint the browser face", ["cargo", "clippy", "--lib", "--tests", ...wasm, "browser", ...strict]],
     ["the core knows no world", ["cargo", "rustc", "--lib", "--crate-type", "rlib", "--", "--cfg", "pure"]],
     ["core: laws, bytes, simulator", ["cargo", "test", "--profile", "bench", "--lib", "--test", "laws", "--test", "bytes", "--test", "river", "--test", "session", "--test", "sim"], ["cargo", "test", "--doc"]],
     ["build", () => build(env)],

@@ -194,10 +194,11 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
+        let server = Server(child, folder);
         for _ in 0..200 {
             thread::sleep(Duration::from_millis(50));
             if SYSTEMS.iter().all(|system| TcpStream::connect(("127.0.0.1", system.port)).is_ok()) {
-                return Server(child, folder);
+                return server;
             }
         }
         panic!("workerd did not start");
