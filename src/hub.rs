@@ -4,7 +4,7 @@
 use crate::counter::{Counter, Epoch, Net, Slot, SlotId};
 use crate::error::{Error, Kind, Result};
 use crate::key::{Key, Location, Place, hash};
-use crate::limit::{EXPIRE_MAX, LIST_MAX, PUSH_MAX, TELL_MS_MAX, retry_ms};
+use crate::limit::{EXPIRE_MAX, LIST_MAX, PUSH_MAX, SWEEP_MS, TELL_MS_MAX, retry_ms};
 use crate::policy::Policies;
 use crate::store::{Store, Table, Write};
 use crate::wire::{Ask, Others, Reading, Told, decode, encode};
@@ -217,7 +217,10 @@ impl<S: Store> Hub<S> {
             return Ok(Some(now_ms.saturating_add(wait)));
         }
         let first = self.store.scan(Table::Answers, &[], &[], 1)?;
-        Ok(first.first().map(|(id, _)| day_of(id).saturating_add(2).saturating_mul(DAY_MS)))
+        // Not at once, even if it is past: a sweep that fails must not become a loop.
+        let soonest = now_ms.saturating_add(SWEEP_MS);
+        let end = |id| day_of(id).saturating_add(2).saturating_mul(DAY_MS).max(soonest);
+        Ok(first.first().map(|(id, _)| end(id)))
     }
 
     /// The places that hold a part of a key.

@@ -7,7 +7,9 @@
 use crate::counter::{Epoch, Net, Slot, SlotId};
 use crate::error::{Error, Kind, Result};
 use crate::key::{Key, Place};
-use crate::limit::{EXPIRE_MAX, HEARD_MAX, PUSH_MAX, RETRY_MS_MAX, SEGMENTS_MAX, retry_ms};
+use crate::limit::{
+    EXPIRE_MAX, HEARD_MAX, PUSH_MAX, RETRY_MS_MAX, SEGMENTS_MAX, SWEEP_MS, retry_ms,
+};
 use crate::merge::Merge;
 use crate::policy::Policies;
 use crate::store::{Store, Table, Write};
@@ -218,7 +220,9 @@ impl<S: Store> Pop<S> {
             return Ok(Some(now_ms.saturating_add(wait)));
         }
         let first = self.store.scan(Table::Sessions, &[], &[], 1)?;
-        Ok(first.first().map(|(id, _)| expires_of(id).saturating_add(1)))
+        // Not at once, even if it is past: a sweep that fails must not become a loop.
+        let soonest = now_ms.saturating_add(SWEEP_MS);
+        Ok(first.first().map(|(id, _)| expires_of(id).saturating_add(1).max(soonest)))
     }
 
     /// The name of the slot in which this Pop counts now.
