@@ -50,7 +50,7 @@ function steps(env) {
     ["edge on real workerd", ["cargo", "test", "--profile", "bench", "--test", "edge"]],
     ["wasm in Node", [...pack, "--node", ...face]],
     ["wasm in Chromium", [...pack, ...chrome, ...face]],
-    ["client and page in Chromium", [process.execPath, "--test", "tests/web/"]],
+    ["client and page in Chromium", [process.execPath, "--test", "tests/web/*.test.mjs"]],
   ];
 }
 

@@ -14,7 +14,7 @@ use mix::Mix;
 
 /// How many seeds each mix runs: `SIM_SEEDS`, or so many that all take about half a minute.
 fn seeds() -> u64 {
-    std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(400)
+    std::env::var("SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(1_500)
 }
 
 fn run(name: &str, mix: &Mix) {
