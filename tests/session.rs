@@ -145,3 +145,25 @@ fn a_reset_takes_the_own_counts_with_it() {
     answer(&mut page, 5, Some(new), 610);
     assert_eq!(page.view(&key()).value, 1);
 }
+
+#[test]
+fn what_a_page_has_shown_does_not_go_back_when_an_older_session_is_met() {
+    // The earlier page read 100 of the others, at a home that had 3 of them not pushed yet.
+    let mut first = Session::new(1, 1_000);
+    first.watch(&key(), 0);
+    sync(&mut first, 0);
+    answer(&mut first, 0, seen(4, 100), 10);
+    first.add(&key(), 6, 20).unwrap();
+    sync(&mut first, 300);
+    let record = first.unsaved().pop().unwrap().1.unwrap();
+    let mut page = Session::new(2, 1_000);
+    page.adopt(&record, 1_000).unwrap();
+    page.watch(&key(), 1_000);
+    assert_eq!(page.view(&key()).value, 106);
+    sync(&mut page, 1_000);
+    answer(&mut page, 6, seen(5, 106), 1_010);
+    // Another home knows the 6, and only 97 of the others.
+    sync(&mut page, 1_020);
+    answer(&mut page, 0, seen(5, 103), 1_030);
+    assert_eq!(page.view(&key()).value, 106);
+}
