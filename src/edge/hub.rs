@@ -13,10 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use wasm_bindgen_futures::spawn_local;
-use worker::{
-    Delay, DurableObject, Env, Request, Response, State, WebSocket, WebSocketIncomingMessage,
-    durable_object,
-};
+use worker::{Delay, DurableObject, Env, Request, Response, State, durable_object};
 
 /// The core with what its alarm needs to know.
 struct Core {
@@ -48,7 +45,7 @@ struct Inner {
 }
 
 /// A partition of the keys.
-#[durable_object]
+#[durable_object(alarm)]
 pub struct Hub {
     inner: Result<Rc<Inner>>,
 }
@@ -74,28 +71,6 @@ impl DurableObject for Hub {
             inner.nudge().await;
         }
         Response::empty()
-    }
-
-    async fn websocket_message(
-        &self,
-        _: WebSocket,
-        _: WebSocketIncomingMessage,
-    ) -> worker::Result<()> {
-        Ok(())
-    }
-
-    async fn websocket_close(
-        &self,
-        _: WebSocket,
-        _: usize,
-        _: String,
-        _: bool,
-    ) -> worker::Result<()> {
-        Ok(())
-    }
-
-    async fn websocket_error(&self, _: WebSocket, _: worker::Error) -> worker::Result<()> {
-        Ok(())
     }
 }
 

@@ -16,10 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wasm_bindgen_futures::spawn_local;
-use worker::{
-    DurableObject, Env, Request, Response, State, WebSocket, WebSocketIncomingMessage,
-    durable_object,
-};
+use worker::{DurableObject, Env, Request, Response, State, durable_object};
 
 /// The core with what its alarm needs to know.
 struct Core {
@@ -55,7 +52,7 @@ struct Inner {
 }
 
 /// One of the durable objects of a location.
-#[durable_object]
+#[durable_object(alarm)]
 pub struct Pop {
     inner: Result<Rc<Inner>>,
 }
@@ -79,28 +76,6 @@ impl DurableObject for Pop {
             inner.alarm().await;
         }
         Response::empty()
-    }
-
-    async fn websocket_message(
-        &self,
-        _: WebSocket,
-        _: WebSocketIncomingMessage,
-    ) -> worker::Result<()> {
-        Ok(())
-    }
-
-    async fn websocket_close(
-        &self,
-        _: WebSocket,
-        _: usize,
-        _: String,
-        _: bool,
-    ) -> worker::Result<()> {
-        Ok(())
-    }
-
-    async fn websocket_error(&self, _: WebSocket, _: worker::Error) -> worker::Result<()> {
-        Ok(())
     }
 }
 

@@ -72,7 +72,11 @@ async fn dispatch(request: Request, env: Env, config: Rc<Config>) -> Answer {
         (["dev", "ops"], Method::Get) if call.config.development => Ok(show::json(ops())),
         (["dev", "cut"], Method::Post) if call.config.development => call.cut(true).await,
         (["dev", "heal"], Method::Post) if call.config.development => call.cut(false).await,
-        (["v1", namespace], Method::Get) if known(namespace) => call.list(namespace).await,
+        (["v1", "session" | "sync" | "read"], _) => Err(bad_method()),
+        (["v1", namespace], Method::Get | Method::Head) => {
+            // Any name will do: what is checked is the namespace.
+            call.list(Key::new(namespace, "x")?.namespace()).await
+        }
         (["v1", namespace, name], method) => {
             let key = Key::new(namespace, name)?;
             call.config.policies.of(key.namespace())?;
@@ -494,10 +498,6 @@ fn location(config: &Config, request: &Request) -> Result<Location> {
         Some(colo) => Location::new(&colo),
         None => Location::new("LOCAL"),
     }
-}
-
-fn known(namespace: &str) -> bool {
-    Key::new(namespace, "x").is_ok()
 }
 
 fn unescape(segment: &str) -> Result<String> {

@@ -43,6 +43,8 @@ fn bad_input_is_refused_by_its_kind() {
         ("POST", "/v1/likes/a".into(), &large, 413, "too-large"),
         ("PATCH", "/v1/likes/a".into(), r#"{"by":1}"#, 405, "bad-method"),
         ("GET", "/v1/sync".into(), "", 405, "bad-method"),
+        ("GET", "/v1/Likes".into(), "", 400, "bad-name"),
+        ("GET", "/v1/likes/..".into(), "", 400, "bad-name"),
         ("GET", "/v1/likes/a/b/c".into(), "", 404, "no-route"),
         ("POST", "/v2/likes/a".into(), r#"{"by":1}"#, 404, "no-route"),
         ("PUT", "/v1/likes/a".into(), r#"{"value":1}"#, 401, "unauthorized"),
