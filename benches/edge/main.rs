@@ -5,7 +5,8 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -13,40 +14,52 @@ use std::time::{Duration, Instant};
 
 const CONNECTIONS: usize = 64;
 
-/// Something that counts: where, with which request, and how much one request counts.
+/// Something that counts: whose it is, with which request, and how much one request counts.
 struct System {
     name: &'static str,
-    port: u16,
+    /// Its socket in [`CONFIG`].
+    socket: usize,
     path: &'static str,
     by: u64,
     /// Where its value can be read, to check it at the end.
     counts: &'static str,
 }
 
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [System; 5] = [
     System {
         name: "poptally, single",
-        port: 8811,
+        socket: OURS,
         path: "/v1/likes/single",
         by: 1,
         counts: "\"exact\":\"",
     },
-    System { name: "documented, single", port: 8812, path: "/", by: 1, counts: "\"value\":" },
+    System { name: "documented, single", socket: PEER, path: "/", by: 1, counts: "\"value\":" },
     System {
         name: "poptally, 100 at once",
-        port: 8811,
+        socket: OURS,
         path: "/v1/likes/batch",
         by: 100,
         counts: "\"exact\":\"",
     },
     System {
         name: "documented, 100 at once",
-        port: 8812,
+        socket: PEER,
         path: "/",
         by: 100,
         counts: "\"value\":",
     },
+    // What one request to an object costs when it stores nothing: no counter can be faster.
+    System {
+        name: "JavaScript, nothing stored",
+        socket: PEER,
+        path: "/nothing",
+        by: 1,
+        counts: "\"value\":",
+    },
 ];
+
+const OURS: usize = 0;
+const PEER: usize = 1;
 
 struct Round {
     per_second: f64,
@@ -61,12 +74,12 @@ fn main() {
         at.and_then(|at| args.get(at + 1)?.parse().ok()).unwrap_or(default)
     };
     let (seconds, rounds) = (option("--seconds", 3), option("--rounds", 5));
-    let _server = Server::start();
-    let mut results: [Vec<Round>; 4] = Default::default();
-    let mut sent = [0; 4];
+    let server = Server::start();
+    let mut results: [Vec<Round>; SYSTEMS.len()] = Default::default();
+    let mut sent = [0; SYSTEMS.len()];
     for round in 0..=rounds {
         for (at, system) in SYSTEMS.iter().enumerate() {
-            let (measured, requests) = load(system, Duration::from_secs(seconds));
+            let (measured, requests) = load(&server, system, Duration::from_secs(seconds));
             sent[at] += requests * system.by;
             // The first round only warms up.
             if round > 0 {
@@ -75,7 +88,7 @@ fn main() {
         }
         println!("round {round} of {rounds}");
     }
-    check(&sent);
+    check(&server, &sent);
     println!(
         "\n{CONNECTIONS} connections, one counter, median of {rounds} rounds of {seconds} s (range)\n"
     );
@@ -86,21 +99,21 @@ fn main() {
         let p99 = middle(rounds.iter().map(|round| round.p99_ms));
         println!("{:<26}{rate:>34}{p50:>10.1}{p99:>10.1}", system.name);
     }
-    for (ours, theirs) in [(0, 1), (2, 3)] {
-        let pairs = results[ours].iter().zip(&results[theirs]);
-        let ratios = pairs.map(|(ours, theirs)| ours.per_second / theirs.per_second);
-        println!("{} ÷ {}: {}", SYSTEMS[ours].name, SYSTEMS[theirs].name, spread(ratios));
+    for (one, other) in [(0, 1), (2, 3), (2, 1), (4, 1)] {
+        let pairs = results[one].iter().zip(&results[other]);
+        let ratios = pairs.map(|(one, other)| one.per_second / other.per_second);
+        println!("{} ÷ {}: {}", SYSTEMS[one].name, SYSTEMS[other].name, spread(ratios));
     }
 }
 
 /// Sends as fast as every connection is answered, for a time. Returns how many were answered.
-fn load(system: &System, time: Duration) -> (Round, u64) {
+fn load(server: &Server, system: &System, time: Duration) -> (Round, u64) {
     let latencies: Mutex<Vec<f64>> = Mutex::default();
     let started = Instant::now();
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
             scope.spawn(|| {
-                let mut line = Line::open(system.port);
+                let mut line = Line::open(server.ports[system.socket]);
                 let mut own = Vec::new();
                 while started.elapsed() < time {
                     let sent = Instant::now();
@@ -120,9 +133,9 @@ fn load(system: &System, time: Duration) -> (Round, u64) {
 }
 
 /// Every answered increment is there, and no other.
-fn check(sent: &[u64; 4]) {
+fn check(server: &Server, sent: &[u64; SYSTEMS.len()]) {
     let value = |system: &System, more: u64| {
-        let answer = Line::open(system.port).add(system.path, more);
+        let answer = Line::open(server.ports[system.socket]).add(system.path, more);
         let digits = answer.split(system.counts).nth(1).unwrap_or_default();
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse::<u64>().unwrap() - more
@@ -174,7 +187,11 @@ impl Line {
 }
 
 /// One workerd that serves both.
-struct Server(Child, std::path::PathBuf);
+struct Server {
+    child: Child,
+    folder: PathBuf,
+    ports: [u16; 2],
+}
 
 impl Server {
     fn start() -> Server {
@@ -185,7 +202,11 @@ impl Server {
             fs::copy(file, folder.join(name))
                 .unwrap_or_else(|_| panic!("{file} is missing: run `npm run build`"));
         }
-        let config = CONFIG.replace("/STATE", &folder.join("state").to_string_lossy());
+        let ports = free_ports();
+        let config = CONFIG
+            .replace("/STATE", &folder.join("state").to_string_lossy())
+            .replace("OURS", &ports[OURS].to_string())
+            .replace("PEER", &ports[PEER].to_string());
         fs::write(folder.join("config.capnp"), config).unwrap();
         let workerd = glob_workerd().expect("workerd is installed: run `npm ci`");
         let child = Command::new(workerd)
@@ -194,10 +215,10 @@ impl Server {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let server = Server(child, folder);
+        let server = Server { child, folder, ports };
         for _ in 0..200 {
             thread::sleep(Duration::from_millis(50));
-            if SYSTEMS.iter().all(|system| TcpStream::connect(("127.0.0.1", system.port)).is_ok()) {
+            if ports.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
                 return server;
             }
         }
@@ -207,13 +228,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        let _ = fs::remove_dir_all(&self.1);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn glob_workerd() -> Option<std::path::PathBuf> {
+/// Two ports that nobody listens on; both are held until both are known.
+fn free_ports() -> [u16; 2] {
+    let sockets = [0; 2].map(|any| TcpListener::bind(("127.0.0.1", any)).unwrap());
+    sockets.map(|socket| socket.local_addr().unwrap().port())
+}
+
+fn glob_workerd() -> Option<PathBuf> {
     let packages = fs::read_dir("node_modules/@cloudflare").ok()?.flatten();
     let binary = |entry: fs::DirEntry| fs::canonicalize(entry.path().join("bin/workerd")).ok();
     packages
@@ -244,8 +271,8 @@ const CONFIG: &str = r#"using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [ (name = "main", worker = .main), (name = "peer", worker = .peer),
                (name = "state", disk = (path = "/STATE", writable = true)) ],
-  sockets = [ (name = "main", address = "127.0.0.1:8811", http = (), service = "main"),
-              (name = "peer", address = "127.0.0.1:8812", http = (), service = "peer") ] );
+  sockets = [ (name = "main", address = "127.0.0.1:OURS", http = (), service = "main"),
+              (name = "peer", address = "127.0.0.1:PEER", http = (), service = "peer") ] );
 const main :Workerd.Worker = (
   modules = [ (name = "index.js", esModule = embed "index.js"), (name = "index_bg.wasm", wasm = embed "index_bg.wasm") ],
   compatibilityDate = "2026-10-01",

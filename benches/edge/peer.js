@@ -6,6 +6,7 @@ export class Counter {
 
   async fetch(request) {
     const { by } = await request.json();
+    if (new URL(request.url).pathname === "/nothing") return Response.json({ value: by });
     let value = (await this.state.storage.get("value")) || 0;
     value += by;
     await this.state.storage.put("value", value);

@@ -49,7 +49,7 @@ fn show(done: usize, all: usize, shown: &mut usize) {
 }
 
 fn table(report: &Report) -> ExitCode {
-    let equal = report.counters - report.different.len().min(report.counters);
+    let equal = report.counters - report.different.len();
     let seconds = |time: std::time::Duration| format!("{:.1} s", time.as_secs_f64());
     let mut lines = vec![
         ("rows", report.rows.to_string()),
@@ -57,6 +57,7 @@ fn table(report: &Report) -> ExitCode {
         ("locations that counted", report.origins.to_string()),
         ("requests sent", report.requests.to_string()),
         ("replies thrown away", report.thrown_away.to_string()),
+        ("requests sent again", report.repeats.to_string()),
         ("time to count", seconds(report.counting)),
         ("time to agree at three locations", seconds(report.converging)),
         ("counters equal to the file", format!("{equal} of {}", report.counters)),
@@ -67,8 +68,8 @@ fn table(report: &Report) -> ExitCode {
     for (name, value) in lines {
         println!("  {name:<34} {value:>12}");
     }
-    for different in &report.different {
-        println!("  ✗ {different}");
+    for (key, read) in &report.different {
+        println!("  ✗ {key}: {read}");
     }
     if report.different.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

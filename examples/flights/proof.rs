@@ -2,6 +2,7 @@
 //! compares every counter with the file.
 
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Mutex;
@@ -38,10 +39,12 @@ pub struct Report {
     pub flights: u64,
     pub origins: usize,
     pub counters: usize,
-    /// Counters that differ from the file, with what they read.
-    pub different: Vec<String>,
+    /// Counters that differ from the file, with what the last place read that saw it.
+    pub different: BTreeMap<String, String>,
     pub requests: u64,
     pub thrown_away: u64,
+    /// Requests that had been sent before.
+    pub repeats: u64,
     pub counting: Duration,
     pub converging: Duration,
     /// Platform operations by name, where the server tells.
@@ -99,7 +102,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, usize)) -> Result<Report
     let counting = started.elapsed();
 
     let converged = Instant::now();
-    let mut different = Vec::new();
+    let mut different = BTreeMap::new();
     // Three locations that know nothing of each other must all read the same.
     for place in [0, places.len() / 2, places.len() - 1].map(|at| &places[at]) {
         different.extend(converge(&line, place, &expected, &before)?);
@@ -118,6 +121,7 @@ pub fn run(plan: &Plan, progress: &mut dyn FnMut(usize, usize)) -> Result<Report
         different,
         requests: line.requests.load(Ordering::Relaxed),
         thrown_away: line.thrown_away.load(Ordering::Relaxed),
+        repeats: line.repeats.load(Ordering::Relaxed),
         counting,
         converging,
         operations: operations.collect(),
@@ -154,13 +158,13 @@ fn count_origin(
         let message = if row.number % 7 == 0 {
             let headers =
                 vec![("idempotency-key".to_owned(), format!("{}-{}", line.run, row.number))];
-            Message { path: format!("/v1/{}", row.key), body: json!({ "by": row.count }), headers }
+            Message::new(format!("/v1/{}", row.key), json!({ "by": row.count }), headers)
         } else {
             let sum = counted.entry(&row.key).or_default();
             *sum += row.count;
             // All that this session ever counted of the key: however often it comes, it is once.
             let body = json!({ "token": token, "counts": { row.key.as_str(): { "p": *sum } } });
-            Message { path: "/v1/sync".into(), body, headers: Vec::new() }
+            Message::new("/v1/sync".into(), body, Vec::new())
         };
         if row.number % 5 == 0 {
             // The reply is thrown away: was it counted? Nobody here knows, so it is sent again.
@@ -192,14 +196,16 @@ fn converge(
     place: &str,
     expected: &BTreeMap<String, i128>,
     before: &BTreeMap<String, i128>,
-) -> Result<Vec<String>, String> {
-    let mut different = Vec::new();
+) -> Result<BTreeMap<String, String>, String> {
+    let mut different = BTreeMap::new();
     for _ in 0..240 {
         let now = line.values(place, expected.keys())?;
         different = expected
             .iter()
             .filter(|(key, count)| now[*key] - before[*key] != **count)
-            .map(|(key, count)| format!("{key} at {place}: {} of {count}", now[key] - before[key]))
+            .map(|(key, count)| {
+                (key.clone(), format!("{} of {count} at {place}", now[key] - before[key]))
+            })
             .collect();
         if different.is_empty() {
             break;
@@ -213,6 +219,14 @@ struct Message {
     path: String,
     body: Value,
     headers: Vec<(String, String)>,
+    /// It was sent before.
+    sent: Cell<bool>,
+}
+
+impl Message {
+    fn new(path: String, body: Value, headers: Vec<(String, String)>) -> Message {
+        Message { path, body, headers, sent: Cell::new(false) }
+    }
 }
 
 /// The way to the server.
@@ -223,6 +237,7 @@ struct Line {
     run: String,
     requests: AtomicU64,
     thrown_away: AtomicU64,
+    repeats: AtomicU64,
 }
 
 impl Line {
@@ -239,6 +254,7 @@ impl Line {
             run: format!("{:x}", now.unwrap_or_default().as_nanos()),
             requests: AtomicU64::new(0),
             thrown_away: AtomicU64::new(0),
+            repeats: AtomicU64::new(0),
         }
     }
 
@@ -261,6 +277,7 @@ impl Line {
     }
 
     fn throw_away(&self, place: &str, message: &Message) {
+        self.note(message);
         self.thrown_away.fetch_add(1, Ordering::Relaxed);
         let _ =
             self.send(place, &message.path, &message.headers, message.body.to_string().as_bytes());
@@ -268,7 +285,12 @@ impl Line {
 
     /// Sends until it is answered.
     fn deliver(&self, place: &str, message: &Message) -> Result<(), String> {
+        self.note(message);
         self.ask(place, &message.path, &message.headers, &message.body).map(|_| ())
+    }
+
+    fn note(&self, message: &Message) {
+        self.repeats.fetch_add(message.sent.replace(true).into(), Ordering::Relaxed);
     }
 
     fn ask(
@@ -286,6 +308,7 @@ impl Line {
                 Some((_, reply)) => last = reply.to_string(),
                 None => last = "no answer".into(),
             }
+            self.repeats.fetch_add(1, Ordering::Relaxed);
             thread::sleep(Duration::from_millis(20 << attempt.min(7)));
         }
         Err(format!("{}{path} at {place}: {last}", self.url))

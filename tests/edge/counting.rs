@@ -1,6 +1,6 @@
 //! What counts, counts exactly.
 
-use crate::server::{Server, path};
+use crate::server::{SAFE, Server, path};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::thread;
@@ -21,9 +21,7 @@ fn locations_count_on_their_own_and_agree() {
     for (pop, by) in [("LHR", 5), ("SFO", -2), ("NRT", 10), ("LHR", 1)] {
         assert_eq!(server.add(pop, "likes/agree", by).json["applied"], by.to_string());
     }
-    for pop in ["LHR", "SFO", "NRT", "AMS"] {
-        assert_eq!(server.settles(pop, "likes/agree", 14), "14", "at {pop}");
-    }
+    server.agree(&["LHR", "SFO", "NRT", "AMS"], "likes/agree", 14);
     let detail = server.get_at("LHR", "/v1/likes/agree?detail&fresh").json;
     assert_eq!(detail["own"]["exact"], "6");
     assert_eq!(detail["others"]["exact"], "8");
@@ -37,6 +35,11 @@ fn locations_count_on_their_own_and_agree() {
 #[test]
 fn a_hundred_adds_with_one_idempotency_key_count_once() {
     let server = Server::start();
+    // All of an answer but where it was asked for.
+    let words = |mut answer: Value| {
+        answer.as_object_mut().unwrap().remove("location");
+        answer.to_string()
+    };
     let answers: HashSet<String> = thread::scope(|scope| {
         let calls: Vec<_> = (0..100)
             .map(|call| {
@@ -46,21 +49,37 @@ fn a_hundred_adds_with_one_idempotency_key_count_once() {
                         [("idempotency-key", "one-key"), ("x-poptally-pop", pop.as_str())];
                     let reply =
                         server.send("POST", "/v1/likes/once", &headers, br#"{"by":3}"#).unwrap();
-                    assert_eq!(reply.status, 200, "{}", reply.json);
-                    reply.exact()
+                    assert_eq!((reply.status, reply.exact().as_str()), (200, "3"));
+                    words(reply.json)
                 })
             })
             .collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
-    assert_eq!(answers, HashSet::from(["3".to_owned()]));
-    assert_eq!(server.settles("LHR", "likes/once", 3), "3");
+    assert_eq!(answers.len(), 1, "every answer is the same: {answers:?}");
     let headers = [("idempotency-key", "\"one-key\"")];
     let other = server.send("POST", "/v1/likes/once", &headers, br#"{"by":4}"#).unwrap();
     assert_eq!((other.status, other.problem()), (422, "idempotency-mismatch"));
     let again = server.send("POST", "/v1/likes/once", &headers, br#"{ "by": 3 }"#).unwrap();
     assert_eq!(again.header("idempotency-replayed"), "true");
-    assert_eq!(server.settles("SFO", "likes/once", 3), "3");
+    assert_eq!(answers, HashSet::from([words(again.json)]));
+    server.agree(&["LHR", "P0", "P9"], "likes/once", 3);
+}
+
+#[test]
+fn an_idempotency_key_answers_for_one_counter_only_and_survives_a_restart() {
+    let mut server = Server::start();
+    let headers = [("idempotency-key", "shared")];
+    let add = |server: &Server, key: &str| {
+        server.send("POST", &path(key), &headers, br#"{"by":1}"#).unwrap()
+    };
+    for key in ["likes/first", "likes/second", "views/first"] {
+        assert_eq!(add(&server, key).exact(), "1", "{key} has answers of its own");
+    }
+    server.restart();
+    let again = add(&server, "likes/first");
+    assert_eq!((again.exact().as_str(), again.header("idempotency-replayed")), ("1", "true"));
+    server.agree(&["LHR"], "likes/first", 1);
 }
 
 #[test]
@@ -73,11 +92,9 @@ fn an_idempotency_key_from_before_yesterday_is_refused() {
     assert_eq!(server.get("/v1/likes/old").exact(), "0");
 }
 
+/// Sends counts from elsewhere than the session's home.
 fn sync(server: &Server, token: &str, counts: Value) -> Value {
-    let body = json!({ "token": token, "counts": counts }).to_string();
-    // From elsewhere: any location forwards to the home.
-    let reply =
-        server.send("POST", "/v1/sync", &[("x-poptally-pop", "NRT")], body.as_bytes()).unwrap();
+    let reply = server.sync("NRT", token, &counts).unwrap();
     assert_eq!(reply.status, 200, "{}", reply.json);
     reply.json["counts"].clone()
 }
@@ -95,7 +112,31 @@ fn a_sync_sent_ten_times_changes_nothing_after_the_first() {
     let late = sync(&server, &token, json!({ "likes/sync": { "p": 3 } }));
     assert_eq!(late["likes/sync"]["p"], "7");
     sync(&server, &token, json!({ "likes/sync": { "p": 8, "n": 2 } }));
-    assert_eq!(server.settles("SFO", "likes/sync", 6), "6");
+    server.agree(&["SFO", "LHR"], "likes/sync", 6);
+}
+
+#[test]
+fn syncs_that_come_at_once_and_out_of_order_count_what_the_last_one_says() {
+    let server = Server::start();
+    let token = server.session("LHR");
+    thread::scope(|scope| {
+        for thread in 0..10_u64 {
+            let (server, token) = (&server, &token);
+            scope.spawn(move || {
+                // Each number from 1 to 50 is sent ten times, by everybody in another order.
+                for step in 0..50 {
+                    let sent = (step * (2 * thread + 1) * 3 + thread) % 50 + 1;
+                    let pop = ["LHR", "SFO", "NRT"][(thread % 3) as usize];
+                    let counts = json!({ "likes/order": { "p": sent, "n": sent / 10 } });
+                    let reply = server.sync(pop, token, &counts).unwrap();
+                    let applied = &reply.json["counts"]["likes/order"]["p"];
+                    let applied: u64 = applied.as_str().unwrap().parse().unwrap();
+                    assert!((sent..=50).contains(&applied), "{sent}: {}", reply.json);
+                }
+            });
+        }
+    });
+    server.agree(&["LHR", "AMS"], "likes/order", 50 - 5);
 }
 
 #[test]
@@ -136,11 +177,11 @@ fn a_long_time_offline_is_folded_step_by_step() {
 #[test]
 fn numbers_beyond_two_to_the_53_are_exact_in_every_answer() {
     let server = Server::start();
-    server.admin("PUT", "likes/big", &json!({ "value": 9_007_199_254_740_991_u64 }));
+    server.admin("PUT", "likes/big", &json!({ "value": SAFE }));
     for more in 1..=10 {
         let reply = server.add("LHR", "likes/big", 1);
-        assert_eq!(reply.exact(), (9_007_199_254_740_991_u64 + more).to_string());
-        assert_eq!(reply.json["value"], json!(9_007_199_254_740_991_u64 + more));
+        assert_eq!(reply.exact(), (SAFE + more).to_string());
+        assert_eq!(reply.json["value"], json!(SAFE + more));
     }
     let all = "9007199254741001";
     assert_eq!(server.settles("SFO", "likes/big", 9_007_199_254_741_001), all);
@@ -155,8 +196,23 @@ fn numbers_beyond_two_to_the_53_are_exact_in_every_answer() {
         thread::sleep(std::time::Duration::from_millis(50));
     }
     assert_eq!(listed(), all);
-    let huge = server.admin("PUT", "likes/big", &json!({ "value": "9223372036854775807" }));
-    assert_eq!(huge.exact(), "9223372036854775807");
+    let huge = "9223372036854775807";
+    let set = server.admin("PUT", "likes/big", &json!({ "value": huge }));
+    assert_eq!((set.exact().as_str(), &set.json["value"]), (huge, &json!(i64::MAX)));
+    assert_eq!(server.settles("LHR", "likes/big", i128::from(i64::MAX)), huge);
+    let detail = server.get_at("LHR", "/v1/likes/big?detail").json;
+    let mut parts = detail["parts"].as_array().unwrap().iter();
+    let of_the_hub = parts.find(|part| part["location"] == "hub").unwrap();
+    assert_eq!((&detail["exact"], &of_the_hub["exact"]), (&json!(huge), &json!(huge)));
+    let read = server.post("/v1/read", &json!({ "keys": ["likes/big"] }));
+    assert_eq!(read.json["items"][0]["exact"], huge);
+    for order in ["name", "value"] {
+        let listed = server.get(&format!("/v1/likes?prefix=big&order={order}")).json;
+        assert_eq!(listed["items"][0]["exact"], huge);
+    }
+    let token = server.session("LHR");
+    let counts = sync(&server, &token, json!({ "likes/big": { "p": "1" } }));
+    assert_eq!(counts["likes/big"]["exact"], "9223372036854775808");
     let negative = server.admin("PUT", "likes/big", &json!({ "value": "-18446744073709551615" }));
     assert_eq!(negative.exact(), "-18446744073709551615");
 }
@@ -172,6 +228,63 @@ fn a_step_past_two_to_the_64_is_refused_and_nothing_changes() {
     assert_eq!(server.get("/v1/likes/full").exact(), full);
     // A location's own slot still has room, and the total is wider than a slot.
     assert_eq!(server.add("LHR", "likes/full", 1).exact(), "18446744073709551616");
+}
+
+#[test]
+fn a_location_refuses_what_its_slot_cannot_hold_and_goes_on() {
+    let server = Server::start();
+    // 2,048 of the largest steps end 2,048 below 2^64.
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                for _ in 0..128 {
+                    assert_eq!(server.add("LHR", "huge/up", SAFE as i64).status, 200);
+                }
+            });
+        }
+    });
+    let full = u64::MAX.to_string();
+    let over = server.add("LHR", "huge/up", 2_048);
+    assert_eq!((over.status, over.problem()), (409, "overflow"));
+    assert_eq!(server.add("LHR", "huge/up", 2_047).exact(), full);
+    let over = server.add("LHR", "huge/up", 1);
+    assert_eq!((over.status, over.problem()), (409, "overflow"));
+    assert_eq!(server.get_at("LHR", "/v1/huge/up").exact(), full, "nothing changed");
+    // A session hears it of this key, and the others of its message are counted.
+    let token = server.session("LHR");
+    let counts = sync(&server, &token, json!({ "huge/up": { "p": 3 }, "huge/beside": { "p": 3 } }));
+    let problem = counts["huge/up"]["problem"]["type"].as_str().unwrap_or("");
+    assert!(problem.ends_with(":overflow"), "{counts}");
+    assert_eq!((&counts["huge/up"]["p"], &counts["huge/beside"]["p"]), (&json!("0"), &json!("3")));
+    // The other direction and the other locations have room of their own.
+    server.add("SFO", "huge/up", 5);
+    server.add("LHR", "huge/up", -7);
+    server.agree(&["LHR", "SFO"], "huge/up", i128::from(u64::MAX) + 5 - 7);
+}
+
+#[test]
+fn a_public_reading_comes_from_the_edge_cache_for_a_while() {
+    let server = Server::start();
+    server.add("LHR", "pages/home", 1);
+    let first = server.get_at("LHR", "/v1/pages/home");
+    assert_eq!(
+        (first.exact().as_str(), first.header("cache-control")),
+        ("1", "public, max-age=60")
+    );
+    server.add("LHR", "pages/home", 1);
+    assert_eq!(server.get_at("LHR", "/v1/pages/home").exact(), "1", "kept from before");
+    assert_eq!(server.get_at("LHR", "/v1/pages/home").header("etag"), first.header("etag"));
+    let known = [("x-poptally-pop", "LHR"), ("if-none-match", first.header("etag"))];
+    assert_eq!(server.send("GET", "/v1/pages/home", &known, b"").unwrap().status, 304);
+    // Who wants it exact gets it, and every location has a cache of its own.
+    assert_eq!(server.get_at("LHR", "/v1/pages/home?fresh").exact(), "2");
+    assert_eq!(server.get_at("LHR", "/v1/pages/home?detail").exact(), "2");
+    assert_eq!(server.get_at("SFO", "/v1/pages/home").exact(), "2");
+    // Where a namespace has no `cache`, nothing is kept.
+    server.add("LHR", "likes/home", 1);
+    assert_eq!(server.get_at("LHR", "/v1/likes/home").header("cache-control"), "no-cache");
+    server.add("LHR", "likes/home", 1);
+    assert_eq!(server.get_at("LHR", "/v1/likes/home").exact(), "2");
 }
 
 #[test]

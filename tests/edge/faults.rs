@@ -1,8 +1,7 @@
 //! Locations that are cut off, resets that race, and a server that is killed.
 
-use crate::server::Server;
+use crate::server::{Client, Reply, Server};
 use serde_json::{Value, json};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -48,10 +47,8 @@ fn a_location_that_is_cut_off_counts_on_and_says_how_old_the_others_are() {
     server.restart();
     assert_eq!(server.get_at("LHR", "/v1/likes/cut?detail").json["cut"], true);
     heal(&server, "LHR");
-    for pop in ["SFO", "LHR"] {
-        assert_eq!(server.settles(pop, "likes/cut", 17), "17");
-        assert_eq!(server.settles(pop, "likes/never-heard", 3), "3");
-    }
+    server.agree(&["SFO", "LHR"], "likes/cut", 17);
+    server.agree(&["SFO", "LHR"], "likes/never-heard", 3);
 }
 
 #[test]
@@ -67,135 +64,180 @@ fn a_reset_beats_a_location_that_was_cut_off_and_keeps_what_it_counted_after() {
     assert_eq!(server.settles("SFO", "likes/reset", 1), "1");
     server.restart();
     heal(&server, "LHR");
-    for pop in ["LHR", "SFO", "NRT"] {
-        assert_eq!(server.settles(pop, "likes/reset", 4), "4", "at {pop}");
-    }
+    server.agree(&["LHR", "SFO", "NRT"], "likes/reset", 4);
     // It stays away after every location was started again.
     server.restart();
-    for pop in ["LHR", "SFO", "NRT"] {
-        assert_eq!(server.settles(pop, "likes/reset", 4), "4", "at {pop}");
-    }
+    server.agree(&["LHR", "SFO", "NRT"], "likes/reset", 4);
     assert_eq!(server.admin("PUT", "likes/reset", &json!({ "value": -9 })).exact(), "-9");
-    assert_eq!(server.settles("LHR", "likes/reset", -9), "-9");
+    server.agree(&["LHR", "SFO", "NRT"], "likes/reset", -9);
+}
+
+#[test]
+fn a_deleted_counter_stays_deleted_through_restarts_and_counts_again() {
+    let mut server = Server::start();
+    let pops = ["LHR", "SFO", "NRT"];
+    for round in 1..=3 {
+        for pop in pops {
+            server.add(pop, "likes/again", round);
+        }
+        server.agree(&pops, "likes/again", 3 * i128::from(round));
+        server.restart();
+        assert_eq!(server.admin("DELETE", "likes/again", &Value::Null).exact(), "0");
+        server.restart();
+        server.agree(&pops, "likes/again", 0);
+        assert_eq!(server.get("/v1/likes").json["items"], json!([]));
+    }
+    server.add("SFO", "likes/again", 7);
+    server.restart();
+    server.agree(&pops, "likes/again", 7);
+}
+
+#[test]
+fn a_session_counts_its_later_steps_after_a_reset_and_no_earlier_one_again() {
+    let server = Server::start();
+    let token = server.session("LHR");
+    let counts = |p: u64| json!({ "likes/session": { "p": p } });
+    server.sync("LHR", &token, &counts(10));
+    assert_eq!(server.admin("DELETE", "likes/session", &Value::Null).exact(), "0");
+    for p in [10, 10, 12, 11] {
+        server.sync("SFO", &token, &counts(p));
+    }
+    server.agree(&["LHR", "SFO"], "likes/session", 2);
 }
 
 #[test]
 fn the_number_of_shards_changes_and_nothing_is_lost() {
     let mut server = Server::start();
-    let mut expected = 0;
-    let tokens: Vec<String> = (0..4).map(|_| server.session("LHR")).collect();
+    let mut tokens = Vec::new();
     for (round, shards) in [4, 1, 3].into_iter().enumerate() {
         server.restart_with(shards);
-        let count = round as u64 + 1;
+        tokens.extend((0..8).map(|_| server.session("LHR")));
         for token in &tokens {
-            let body = json!({ "token": token, "counts": { "likes/shards": { "p": count } } });
-            assert_eq!(server.post("/v1/sync", &body).status, 200);
+            let counts = json!({ "likes/shards": { "p": round + 1 } });
+            assert_eq!(server.sync("NRT", token, &counts).unwrap().status, 200);
         }
-        for pop in ["LHR", "SFO"] {
-            server.add(pop, "likes/shards", 10);
+        for name in 0..20 {
+            assert_eq!(server.add("LHR", &format!("likes/name-{name}"), 1).status, 200);
         }
-        expected += 4 + 20;
-        assert_eq!(server.settles("NRT", "likes/shards", expected), expected.to_string());
+        // The next number comes before the shards have told the Hubs of all this.
+    }
+    // 24 sessions, and the last round told 3 of each.
+    server.agree(&["NRT", "LHR"], "likes/shards", 24 * 3);
+    for name in 0..20 {
+        server.agree(&["SFO"], &format!("likes/name-{name}"), 3);
     }
 }
 
-/// A session as a client without our library would keep it.
-struct Session {
-    token: String,
-    sent: u64,
-    acknowledged: u64,
+#[test]
+fn every_shard_of_a_location_is_cut_off_and_heals() {
+    let mut server = Server::start();
+    server.restart_with(4);
+    cut(&server, "LHR");
+    for name in 0..20 {
+        assert_eq!(server.add("LHR", &format!("likes/part-{name}"), 2).json["value"], Value::Null);
+    }
+    server.restart();
+    heal(&server, "LHR");
+    for name in 0..20 {
+        let key = format!("likes/part-{name}");
+        assert_eq!(server.settles("SFO", &key, 2), "2", "{key}");
+    }
+}
+
+/// What was acknowledged, and what the kills did to it.
+#[derive(Default)]
+struct Tally {
+    acknowledged: AtomicU64,
+    unanswered: AtomicU64,
 }
 
 #[test]
 fn twenty_five_kills_in_the_middle_of_load_lose_and_double_nothing() {
-    let server = Mutex::new(Server::start());
+    let mut server = Server::start();
     // Requests go on while the server is down: they fail, and are sent again.
-    let address = server.lock().unwrap().client();
-    let (stop, accepted, kills) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let client = server.client();
+    let (stop, tally) = (AtomicBool::new(false), Tally::default());
+    let pops = ["LHR", "SFO", "NRT", "AMS"];
     thread::scope(|scope| {
-        for thread in 0..4 {
-            let (address, stop, accepted) = (&address, &stop, &accepted);
+        for (at, pop) in pops.into_iter().enumerate() {
+            let load = Load { client: &client, pop, away: pops[(at + 1) % 4], tally: &tally };
+            let stop = &stop;
             scope.spawn(move || {
-                let pop = ["LHR", "SFO", "NRT", "AMS"][thread];
-                let mut session: Option<Session> = None;
-                let mut step = 0;
-                while !stop.load(Ordering::Relaxed) {
-                    step += 1;
-                    if step % 3 == 0 {
-                        add_until_answered(address, &format!("{thread}-{step}"), pop);
-                        accepted.fetch_add(2, Ordering::Relaxed);
-                    } else {
-                        accepted.fetch_add(
-                            sync_until_answered(address, &mut session, pop),
-                            Ordering::Relaxed,
-                        );
+                // One session stays, and so notices when its home forgets who it is.
+                let lasting = load.open();
+                for round in 1.. {
+                    if stop.load(Ordering::Relaxed) {
+                        return;
                     }
+                    load.count(&lasting, round);
+                    load.once(&format!("{pop}-{round}"));
+                    // The others are left at once: what is forgotten of them nobody tells again.
+                    let short = load.open();
+                    load.count(&short, 1);
+                    load.count(&short, 2);
                 }
             });
         }
-        for _ in 0..25 {
-            thread::sleep(Duration::from_millis(250));
-            server.lock().unwrap().restart();
-            kills.fetch_add(1, Ordering::Relaxed);
+        for kill in 0..25 {
+            // At no moment twice: between the first requests and a good while later.
+            thread::sleep(Duration::from_millis(30 + kill * 97 % 400));
+            server.restart();
         }
         stop.store(true, Ordering::Relaxed);
     });
-    let server = server.into_inner().unwrap();
-    let expected = accepted.load(Ordering::Relaxed);
-    println!("{} kills, {expected} counted", kills.load(Ordering::Relaxed));
-    assert!(expected > 100, "there was load: {expected}");
-    for pop in ["LHR", "SFO", "NRT", "AMS"] {
-        assert_eq!(server.settles(pop, "likes/kills", i128::from(expected)), expected.to_string());
-    }
+    // What is acknowledged only in memory would go now, and nobody sends it again.
+    server.restart();
+    let expected = tally.acknowledged.into_inner();
+    let unanswered = tally.unanswered.into_inner();
+    println!("{expected} counted, {unanswered} requests were sent again");
+    assert!(expected > 300 && unanswered >= 25, "{expected} counted, {unanswered} sent again");
+    server.agree(&pops, "likes/kills", i128::from(expected));
 }
 
-/// A step with an idempotency key, sent until it is answered.
-fn add_until_answered(address: &crate::server::Client, once: &str, pop: &str) {
-    let headers = [("idempotency-key", once), ("x-poptally-pop", pop)];
-    loop {
-        match address.send("POST", "/v1/likes/kills", &headers, br#"{"by":2}"#) {
-            Some(reply) if reply.status == 200 => return,
-            Some(reply) if reply.status < 500 => panic!("{}", reply.json),
-            _ => thread::sleep(Duration::from_millis(10)),
-        }
-    }
+/// Somebody at a location who counts and does not rest until it is acknowledged.
+struct Load<'a> {
+    client: &'a Client,
+    pop: &'a str,
+    /// Where repeats go: any location must know them.
+    away: &'a str,
+    tally: &'a Tally,
 }
 
-/// One more in a session, sent until it is acknowledged. Returns how much that acknowledged.
-fn sync_until_answered(
-    address: &crate::server::Client,
-    session: &mut Option<Session>,
-    pop: &str,
-) -> u64 {
-    loop {
-        let Some(known) = session else {
-            let opened = address.send("POST", "/v1/session", &[("x-poptally-pop", pop)], b"");
-            let token = opened.and_then(|reply| reply.json["token"].as_str().map(str::to_owned));
-            *session = token.map(|token| Session { token, sent: 0, acknowledged: 0 });
-            thread::sleep(Duration::from_millis(5));
-            continue;
-        };
-        known.sent = known.acknowledged + 1;
-        let body =
-            json!({ "token": known.token, "counts": { "likes/kills": { "p": known.sent } } });
-        match address.send(
-            "POST",
-            "/v1/sync",
-            &[("x-poptally-pop", pop)],
-            body.to_string().as_bytes(),
-        ) {
-            Some(reply) if reply.status == 200 => {
-                let applied =
-                    reply.json["counts"]["likes/kills"]["p"].as_str().unwrap().parse::<u64>();
-                known.acknowledged = applied.unwrap();
-                assert_eq!(
-                    known.acknowledged, known.sent,
-                    "a kill must not forget what was acknowledged"
-                );
-                return 1;
-            }
-            Some(reply) if reply.status < 500 => panic!("{}", reply.json),
-            _ => thread::sleep(Duration::from_millis(10)),
+impl Load<'_> {
+    /// One step with an idempotency key.
+    fn once(&self, once: &str) {
+        self.until_answered(|pop| {
+            let headers = [("idempotency-key", once), ("x-poptally-pop", pop)];
+            self.client.send("POST", "/v1/likes/kills", &headers, br#"{"by":2}"#)
+        });
+        self.tally.acknowledged.fetch_add(2, Ordering::Relaxed);
+    }
+
+    fn open(&self) -> String {
+        let opened = self.until_answered(|_| {
+            self.client.send("POST", "/v1/session", &[("x-poptally-pop", self.pop)], b"")
+        });
+        opened.json["token"].as_str().unwrap().to_owned()
+    }
+
+    /// One more in a session, which makes `sent` of it.
+    fn count(&self, token: &str, sent: u64) {
+        let counts = json!({ "likes/kills": { "p": sent } });
+        let reply = self.until_answered(|pop| self.client.sync(pop, token, &counts));
+        assert_eq!(reply.json["counts"]["likes/kills"]["p"], sent.to_string());
+        self.tally.acknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends until an answer comes, in turns from here and from elsewhere.
+    fn until_answered(&self, send: impl Fn(&str) -> Option<Reply>) -> Reply {
+        for pop in [self.pop, self.away].into_iter().cycle().take(2_000) {
+            match send(pop) {
+                Some(reply) if reply.status == 200 => return reply,
+                Some(reply) if reply.status < 500 => panic!("{}", reply.json),
+                _ => self.tally.unanswered.fetch_add(1, Ordering::Relaxed),
+            };
+            thread::sleep(Duration::from_millis(10));
         }
+        panic!("the server never answered {} again", self.pop)
     }
 }

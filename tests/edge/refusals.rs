@@ -4,10 +4,15 @@ use crate::server::{SECRET, Server};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, Mac};
-use poptally::key::Place;
-use poptally::wire::{Ticket, encode};
+use poptally::counter::Net;
+use poptally::key::{Key, Place};
+use poptally::wire::{Sync, Ticket, encode};
 use serde_json::{Value, json};
 use sha2::Sha256;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
 
 #[test]
 fn bad_input_is_refused_by_its_kind() {
@@ -15,12 +20,20 @@ fn bad_input_is_refused_by_its_kind() {
     server.add("LHR", "likes/a", 5);
     server.add("LHR", "views/a", 5);
     let name = |length: usize| format!("/v1/likes/{}", "x".repeat(length));
+    let (deep, deeper) = ("[".repeat(60_000), r#"{"by":"#.repeat(9_000));
     let large = format!(r#"{{"by":1,"pad":"{}"}}"#, "x".repeat(70_000));
     let cases: Vec<(&str, String, &str, u16, &str)> = vec![
         ("POST", "/v1/likes/a".into(), "", 400, "bad-json"),
         ("POST", "/v1/likes/a".into(), "{", 400, "bad-json"),
         ("POST", "/v1/likes/a".into(), "[1]", 400, "bad-json"),
+        ("POST", "/v1/likes/a".into(), &deep, 400, "bad-json"),
+        ("POST", "/v1/likes/a".into(), &deeper, 400, "bad-json"),
+        ("POST", "/v1/likes/a".into(), "\u{feff}{\"by\":1}", 400, "bad-json"),
         ("POST", "/v1/likes/a".into(), "{}", 400, "bad-step"),
+        ("POST", "/v1/likes/a".into(), r#"{"by":[1]}"#, 400, "bad-step"),
+        ("POST", "/v1/likes/a".into(), r#"{"by":""}"#, 400, "bad-step"),
+        ("POST", "/v1/likes/a".into(), r#"{"by":"0x1"}"#, 400, "bad-step"),
+        ("POST", "/v1/likes/a".into(), r#"{"by":" 1"}"#, 400, "bad-step"),
         ("POST", "/v1/likes/a".into(), r#"{"by":"one"}"#, 400, "bad-step"),
         ("POST", "/v1/likes/a".into(), r#"{"by":null}"#, 400, "bad-step"),
         ("POST", "/v1/likes/a".into(), r#"{"by":true}"#, 400, "bad-step"),
@@ -34,6 +47,8 @@ fn bad_input_is_refused_by_its_kind() {
         ("POST", name(257), r#"{"by":1}"#, 400, "bad-name"),
         ("POST", "/v1/likes/a%00b".into(), r#"{"by":1}"#, 400, "bad-name"),
         ("POST", "/v1/likes/a%0Ab".into(), r#"{"by":1}"#, 400, "bad-name"),
+        ("POST", "/v1/likes/a%7Fb".into(), r#"{"by":1}"#, 400, "bad-name"),
+        ("POST", "/v1/likes/a%C2%85b".into(), r#"{"by":1}"#, 400, "bad-name"),
         ("POST", "/v1/likes/%FF".into(), r#"{"by":1}"#, 400, "bad-name"),
         ("POST", "/v1/likes/".into(), r#"{"by":1}"#, 400, "bad-name"),
         ("POST", "/v1/Likes/a".into(), r#"{"by":1}"#, 400, "bad-name"),
@@ -82,7 +97,12 @@ fn bad_input_is_refused_by_its_kind() {
     assert_eq!((reply.status, reply.problem()), (403, "forbidden"));
     let many: Vec<String> = (0..101).map(|at| format!("likes/{at}")).collect();
     assert_eq!(server.post("/v1/read", &json!({ "keys": many })).problem(), "too-large");
-    assert_eq!(server.admin("PUT", "likes/a", &json!({ "value": 1.5 })).problem(), "bad-step");
+    for wrong in [json!(1.5), json!("one"), json!(null), json!("18446744073709551616")] {
+        assert_eq!(
+            server.admin("PUT", "likes/a", &json!({ "value": wrong })).problem(),
+            "bad-step"
+        );
+    }
     assert_eq!(server.admin("PUT", "views/a", &json!({ "value": -1 })).problem(), "grow-only");
 
     assert_eq!(server.settles("LHR", "likes/a", 5), "5", "nothing of it was counted");
@@ -104,8 +124,7 @@ fn ticket_of(token: &str) -> Ticket {
 }
 
 fn sync_with(server: &Server, token: &str) -> (u16, Value) {
-    let body = json!({ "token": token, "counts": { "likes/token": { "p": 1 } } });
-    let reply = server.post("/v1/sync", &body);
+    let reply = server.sync("LHR", token, &json!({ "likes/token": { "p": 1 } })).unwrap();
     (reply.status, reply.json)
 }
 
@@ -142,6 +161,46 @@ fn a_forged_cut_or_expired_token_counts_nothing() {
 }
 
 #[test]
+fn a_secret_is_changed_and_the_sessions_of_the_old_one_go_on() {
+    let mut server = Server::start();
+    let old = server.session("LHR");
+    let new = "the-next-secret-0123456789abcdef-xyz";
+    server.settings.secret = format!("{new},{SECRET}");
+    server.restart();
+    assert_eq!(sync_with(&server, &old).0, 200);
+    let young = server.session("LHR");
+    server.settings.secret = new.into();
+    server.restart();
+    assert_eq!(sync_with(&server, &young).0, 200);
+    assert_eq!(sync_with(&server, &old).0, 401);
+    server.agree(&["LHR"], "likes/token", 2);
+}
+
+#[test]
+fn in_production_nobody_names_a_location_or_cuts_one_off() {
+    let mut server = Server::start();
+    server.settings.mode = "production";
+    server.restart();
+    let location = |cf: &str| {
+        let headers = [("cf-blob", cf), ("x-poptally-pop", "LHR")];
+        let reply = server.send("POST", "/v1/likes/where", &headers, br#"{"by":1}"#).unwrap();
+        assert_eq!(reply.status, 200, "{}", reply.json);
+        reply.json["location"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(location(r#"{"colo":"SFO"}"#), "SFO");
+    for nowhere in ["{}", r#"{"colo":null}"#, r#"{"colo":7}"#] {
+        assert_eq!(location(nowhere), "LOCAL");
+    }
+    for (method, path) in
+        [("POST", "/dev/cut?pop=SFO"), ("POST", "/dev/heal?pop=SFO"), ("GET", "/dev/ops")]
+    {
+        let reply = server.send(method, path, &[], b"").unwrap();
+        assert_eq!((reply.status, reply.problem()), (404, "no-route"), "{path}");
+    }
+    assert_eq!(server.get("/v1/likes/where?fresh").exact(), "4");
+}
+
+#[test]
 fn a_full_namespace_refuses_new_names_and_keeps_the_old() {
     let server = Server::start();
     for name in ["a", "b", "c"] {
@@ -152,6 +211,113 @@ fn a_full_namespace_refuses_new_names_and_keeps_the_old() {
         assert_eq!((reply.status, reply.problem()), (429, "too-many-keys"));
     }
     assert_eq!(server.add("LHR", "few/a", 1).exact(), "2");
+}
+
+#[test]
+fn an_endless_flow_of_names_and_repeats_harms_nobody() {
+    let server = Server::start();
+    let token = server.session("LHR");
+    let many: serde_json::Map<String, Value> =
+        (0..100).map(|name| (format!("few/flow-{name}"), json!({ "p": 1 }))).collect();
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..25 {
+                    let reply = server.sync("LHR", &token, &Value::Object(many.clone())).unwrap();
+                    assert_eq!(reply.status, 200, "{}", reply.json);
+                    let counts = reply.json["counts"].as_object().unwrap().values();
+                    let refused = counts.filter(|count| !count["problem"].is_null()).count();
+                    assert_eq!(refused, 97, "max_keys is 3");
+                }
+            });
+        }
+    });
+    let listed = || server.get("/v1/few?limit=1000").json["items"].as_array().unwrap().clone();
+    for _ in 0..100 {
+        if listed().len() == 3 {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let listed: Vec<Value> = listed().into_iter().map(|item| item["exact"].clone()).collect();
+    assert_eq!(listed, ["1", "1", "1"], "20,000 repeats counted nothing");
+}
+
+#[test]
+fn messages_of_noise_are_refused_and_count_nothing() {
+    let server = Server::start();
+    let token = server.session("LHR");
+    let key = Key::parse("likes/noise").unwrap();
+    let counts = vec![(key, Net { p: 1, n: 0 })];
+    let sync = Sync { token, counts, ..Sync::default() };
+    let whole = encode(&sync).unwrap();
+    // Cut at every byte; then with one byte changed, each in turn.
+    let cut = (0..whole.len()).map(|end| whole[..end].to_vec());
+    let flipped = (0..whole.len()).map(|at| {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x80;
+        bytes
+    });
+    let mut noise: Vec<Vec<u8>> = cut.chain(flipped).collect();
+    // Noise behind the right version, with lengths that promise far too much.
+    noise.extend((0..256u32).map(|seed| {
+        let byte = |at: u32| (seed * 31 + at).wrapping_mul(2_654_435_761).to_be_bytes()[0];
+        [1].into_iter().chain((0..seed % 64).map(byte)).collect()
+    }));
+    noise.push([vec![1], vec![0xff; 60_000]].concat());
+    for bytes in noise {
+        for path in ["/v1/sync", "/v1/session"] {
+            let reply = server.send("POST", path, &[], &bytes).unwrap();
+            // One flipped byte may leave a message that reads: then it says something else.
+            if reply.status != 200 {
+                assert!((400..=413).contains(&reply.status), "{}", reply.json);
+                reply.problem();
+            }
+        }
+    }
+    assert_eq!(server.get_at("LHR", "/v1/likes/noise").exact(), "0");
+    assert_eq!(server.send("POST", "/v1/sync", &[], &whole).unwrap().status, 200);
+    server.agree(&["LHR"], "likes/noise", 1);
+}
+
+/// Writes raw bytes and returns the connection.
+fn raw(server: &Server, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn who_is_slow_or_breaks_off_holds_up_nobody_and_counts_nothing() {
+    let server = Server::start();
+    let head = |length: &str| format!("POST /v1/likes/slow HTTP/1.1\r\nhost: a\r\n{length}\r\n");
+    // 200 requests that stay without the rest of their head, and 200 without the rest of their body.
+    let half = head("content-length: 8\r\n");
+    let hanging: Vec<TcpStream> = (0..200)
+        .flat_map(|_| {
+            [raw(&server, &half[..half.len() / 2]), raw(&server, &format!("{half}{{\"b"))]
+        })
+        .collect();
+    for _ in 0..20 {
+        assert_eq!(server.add("LHR", "likes/quick", 1).status, 200);
+    }
+    drop(hanging);
+    server.agree(&["LHR"], "likes/quick", 20);
+    assert_eq!(server.get_at("LOCAL", "/v1/likes/slow").exact(), "0");
+
+    // A body that comes in pieces has no length: it counts when whole, and is refused when large.
+    let piece = |text: &str| format!("{:x}\r\n{text}\r\n", text.len());
+    let chunked = head("connection: close\r\ntransfer-encoding: chunked\r\n");
+    let small = format!("{chunked}{}{}0\r\n\r\n", piece("{\"by\""), piece(":2}"));
+    let mut answer = String::new();
+    raw(&server, &small).read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let large = format!("{chunked}{}", piece(&" ".repeat(70_000)));
+    let mut first = [0; 12];
+    raw(&server, &large).read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 413");
+    server.agree(&["LOCAL"], "likes/slow", 2);
 }
 
 #[test]

@@ -12,8 +12,17 @@ use std::time::Duration;
 pub struct Server {
     child: Option<Child>,
     folder: PathBuf,
-    shards: u16,
+    /// What the next start is configured with.
+    pub settings: Settings,
     client: Client,
+}
+
+/// The variables and secrets of a deployment.
+#[derive(Clone)]
+pub struct Settings {
+    pub shards: u16,
+    pub mode: &'static str,
+    pub secret: String,
 }
 
 /// Who sends requests to a server, also while it is down.
@@ -46,19 +55,22 @@ impl Server {
         let folder =
             std::env::temp_dir().join(format!("poptally-edge-{}-{number}", std::process::id()));
         fs::create_dir_all(folder.join("state")).unwrap();
+        let build = std::env::var("POPTALLY_BUILD").unwrap_or_else(|_| "build".into());
         for file in ["index.js", "index_bg.wasm"] {
-            let built = Path::new("build").join(file);
+            let built = Path::new(&build).join(file);
             fs::copy(&built, folder.join(file)).unwrap_or_else(|_| {
                 panic!("{} is missing: run `npm run build` first", built.display())
             });
         }
+        fs::write(folder.join("cache.js"), include_str!("cache.js")).unwrap();
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .timeout_global(Some(Duration::from_secs(20)))
             .max_idle_connections_per_host(32)
             .build();
         let client = Client { agent: config.into(), port: free_port() };
-        let mut server = Server { child: None, folder, shards: 1, client };
+        let settings = Settings { shards: 1, mode: "development", secret: SECRET.into() };
+        let mut server = Server { child: None, folder, settings, client };
         server.restart();
         server
     }
@@ -73,7 +85,7 @@ impl Server {
 
     /// Starts it again on the same storage, with another number of shards.
     pub fn restart_with(&mut self, shards: u16) {
-        self.shards = shards;
+        self.settings.shards = shards;
         self.restart();
     }
 
@@ -91,14 +103,15 @@ impl Server {
             .spawn()
             .expect("workerd starts (run `npm ci` first)");
         self.child = Some(child);
+        let mut last = None;
         for _ in 0..400 {
-            let health = self.send("GET", "/healthz", &[], b"");
-            if health.is_some_and(|reply| reply.status == 200) {
-                return;
+            match self.send("GET", "/healthz", &[], b"") {
+                Some(health) if health.status == 200 => return,
+                other => last = other.map(|health| health.json),
             }
             std::thread::sleep(Duration::from_millis(25));
         }
-        panic!("workerd did not answer:\n{}", self.log());
+        panic!("workerd is not healthy: {last:?}\n{}", self.log());
     }
 
     /// What workerd printed so far.
@@ -116,29 +129,37 @@ impl Server {
             "views": { "kind": "count", "grow_only": true },
             "likes": { "kind": "count" },
             "flights": { "kind": "count" },
+            "pages": { "kind": "count", "grow_only": true, "cache": 60 },
             "few": { "kind": "count", "max_keys": 3, "max_step": 10 },
+            "huge": { "kind": "count", "max_step": SAFE },
         });
         format!(
             r#"using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [ (name = "main", worker = .main), (name = "state", disk = (path = "{state}", writable = true)) ],
-  sockets = [ (name = "http", address = "127.0.0.1:{port}", http = (), service = "main") ] );
+  services = [ (name = "main", worker = .main), (name = "cache", worker = .cache),
+    (name = "state", disk = (path = "{state}", writable = true)) ],
+  sockets = [ (name = "http", address = "127.0.0.1:{port}", http = (cfBlobHeader = "cf-blob"), service = "main") ] );
 const main :Workerd.Worker = (
   modules = [ (name = "index.js", esModule = embed "index.js"), (name = "index_bg.wasm", wasm = embed "index_bg.wasm") ],
   compatibilityDate = "2026-10-01",
   durableObjectNamespaces = [
     (className = "Pop", uniqueKey = "pop", enableSql = true), (className = "Hub", uniqueKey = "hub", enableSql = true) ],
   durableObjectStorage = (localDisk = "state"),
+  cacheApiOutbound = "cache",
   bindings = [
     (name = "POP", durableObjectNamespace = "Pop"), (name = "HUB", durableObjectNamespace = "Hub"),
-    (name = "MODE", text = "development"), (name = "ADMIN_TOKEN", text = "dev"),
+    (name = "MODE", text = "{mode}"), (name = "ADMIN_TOKEN", text = "dev"),
     (name = "SECRET", text = "{secret}"), (name = "SHARDS", text = "{shards}"),
     (name = "PUSH_MS", text = "300"), (name = "NAMESPACES", json = {namespaces:?}) ] );
+const cache :Workerd.Worker = (
+  modules = [ (name = "cache.js", esModule = embed "cache.js") ],
+  compatibilityDate = "2026-10-01" );
 "#,
             state = self.folder.join("state").display(),
             port = self.client.port,
-            secret = SECRET,
-            shards = self.shards,
+            mode = self.settings.mode,
+            secret = self.settings.secret,
+            shards = self.settings.shards,
             namespaces = namespaces.to_string(),
         )
     }
@@ -148,6 +169,11 @@ impl Client {
     /// Where the server is.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> (&'static str, u16) {
+        ("127.0.0.1", self.port)
     }
 
     pub fn get(&self, path: &str) -> Reply {
@@ -176,6 +202,12 @@ impl Client {
         self.send("POST", path, &[], body.to_string().as_bytes()).expect("the server answers")
     }
 
+    /// Sends a session's counts from a location; any location forwards them to the home.
+    pub fn sync(&self, pop: &str, token: &str, counts: &Value) -> Option<Reply> {
+        let body = json!({ "token": token, "counts": counts }).to_string();
+        self.send("POST", "/v1/sync", &[("x-poptally-pop", pop)], body.as_bytes())
+    }
+
     /// Opens a session at a location; returns its token.
     pub fn session(&self, pop: &str) -> String {
         let reply = self.send("POST", "/v1/session", &[("x-poptally-pop", pop)], b"").unwrap();
@@ -196,12 +228,30 @@ impl Client {
             request = request.header(*name, *value);
         }
         let mut response = self.agent.run(request.body(body).unwrap()).ok()?;
-        let text = response.body_mut().read_to_string().ok()?;
+        let body = response.body_mut().read_to_vec().ok()?;
         Some(Reply {
             status: response.status().as_u16(),
-            json: serde_json::from_str(&text).unwrap_or(Value::Null),
+            json: serde_json::from_slice(&body).unwrap_or(Value::Null),
             headers: response.headers().clone(),
         })
+    }
+
+    /// Asserts that all locations come to read `expected`, and that this is the end of it: none of
+    /// them holds back anything, and all of them together say the same.
+    pub fn agree(&self, pops: &[&str], key: &str, expected: i128) {
+        for pop in pops {
+            assert_eq!(self.settles(pop, key, expected), expected.to_string(), "{key} at {pop}");
+        }
+        for pop in pops {
+            let detail = self.get_at(pop, &format!("{}?detail&fresh", path(key))).json;
+            assert_eq!(detail["exact"], expected.to_string(), "{key} at {pop}: {detail}");
+            assert_eq!(detail["unsynced"]["exact"], "0", "{key} at {pop}: {detail}");
+            assert_eq!(detail["missing"], json!([]), "{key} at {pop}: {detail}");
+            let parts = detail["parts"].as_array().unwrap().iter();
+            let sum: i128 =
+                parts.map(|part| part["exact"].as_str().unwrap().parse::<i128>().unwrap()).sum();
+            assert_eq!(sum, expected, "the Hub's parts of {key}: {detail}");
+        }
     }
 
     /// Reads a counter at a location until it is `expected`; returns what it was last.
@@ -250,6 +300,9 @@ impl Reply {
     }
 }
 
+/// 2^53 - 1, the largest step that a configuration can allow: it passes through JavaScript.
+pub const SAFE: u64 = 9_007_199_254_740_991;
+
 /// The secret that signs this server's tokens.
 pub const SECRET: &str = "for-the-tests-only-0123456789abcdef";
 
@@ -258,6 +311,7 @@ pub fn path(key: &str) -> String {
     format!("/v1/{key}")
 }
 
+/// The binary that `POPTALLY_WORKERD` names, or the one that `npm ci` installed.
 fn workerd() -> PathBuf {
     let platform = match (std::env::consts::OS, std::env::consts::ARCH) {
         ("macos", "aarch64") => "darwin-arm64",
@@ -265,7 +319,8 @@ fn workerd() -> PathBuf {
         (_, "aarch64") => "linux-arm64",
         _ => "linux-64",
     };
-    let binary = format!("node_modules/@cloudflare/workerd-{platform}/bin/workerd");
+    let binary = std::env::var("POPTALLY_WORKERD")
+        .unwrap_or_else(|_| format!("node_modules/@cloudflare/workerd-{platform}/bin/workerd"));
     fs::canonicalize(binary).expect("workerd is installed: run `npm ci` first")
 }
 
