@@ -39,6 +39,9 @@ pub enum Counts {
     Count,
 }
 
+/// The configuration passes through JavaScript numbers, which are exact up to here.
+const MAX_STEP_MAX: u64 = (1 << 53) - 1;
+
 fn max_step() -> u64 {
     1_000_000
 }
@@ -108,8 +111,8 @@ impl Policies {
                     "a namespace has 1 to 32 characters of a-z, 0-9 and -, and is no word of the API",
                 );
             }
-            if policy.max_step == 0 || policy.max_step > i64::MAX.unsigned_abs() {
-                return wrong("max_step is from 1 to 9223372036854775807");
+            if policy.max_step == 0 || policy.max_step > MAX_STEP_MAX {
+                return wrong("max_step is from 1 to 9007199254740991");
             }
             policies.insert(name, policy);
         }

@@ -56,7 +56,8 @@ pub struct Detail {
     pub cut: bool,
     /// The Hub's view; none when it cannot be reached.
     pub parts: Option<Vec<hub::Part>>,
-    pub missing: Vec<Location>,
+    /// The locations that did not answer; none when the Hub could not be asked to ask them.
+    pub missing: Option<Vec<Location>>,
 }
 
 /// What a Hub is asked.

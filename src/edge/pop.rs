@@ -169,15 +169,17 @@ impl Inner {
                 Ok(PopReply::Done)
             }
             PopCall::Cut(cut) => {
-                self.set_cut(cut)?;
-                self.push().await;
+                // An object that was never cut off has nothing to write.
+                if self.set_cut(cut)? {
+                    self.push().await;
+                }
                 Ok(PopReply::Done)
             }
         }
     }
 
     async fn detail(self: &Rc<Self>, key: Key, fresh: bool) -> Result<PopReply> {
-        let missing = self.freshen(std::slice::from_ref(&key), fresh).await.unwrap_or_default();
+        let missing = self.freshen(std::slice::from_ref(&key), fresh).await.ok();
         let reading = self.read_one(&key).await?;
         let call = HubCall::Fold(hub::Event::Detail(key.clone()));
         let parts = match self.hub(key.partition(), call).await {
@@ -372,12 +374,17 @@ impl Inner {
         self.desk.with(|core| core.pop.store().get(Table::Meta, CUT).ok().flatten().is_some())
     }
 
-    fn set_cut(&self, cut: bool) -> Result<()> {
+    /// Cuts off or reconnects; returns whether that changed anything.
+    fn set_cut(&self, cut: bool) -> Result<bool> {
         if !config(&self.env)?.development {
             return Err(Error::new(Kind::NoRoute, "only a development server cuts locations off"));
         }
+        if cut == self.is_cut() {
+            return Ok(false);
+        }
         let write = Write { table: Table::Meta, id: CUT.to_vec(), value: cut.then(Vec::new) };
-        self.desk.with(|core| core.pop.store_mut().commit(&[write]))
+        self.desk.with(|core| core.pop.store_mut().commit(&[write]))?;
+        Ok(true)
     }
 }
 

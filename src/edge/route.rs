@@ -11,6 +11,7 @@ use crate::hub::{Answer as HubAnswer, Event as HubEvent, List, Listed};
 use crate::key::{Key, Location, Place, jittered_shard};
 use crate::limit::{
     ANSWER_MS, BATCH_MAX, BODY_BYTES_MAX, IDEMPOTENCY_BYTES_MAX, LIST_MAX, PARTITIONS, SESSION_MS,
+    SHARDS_MAX,
 };
 use crate::wire::{Open, Opened, Outcome, Reading, Sync, Synced, Ticket, decode, encode};
 use futures_util::StreamExt;
@@ -112,7 +113,7 @@ impl Call {
             };
             let mut shown = show::detail(key, &detail, self.location);
             if fresh {
-                shown.insert("missing".into(), names(&detail.missing));
+                shown.insert("missing".into(), detail.missing.as_deref().map(names).into());
             }
             return Ok(show::json(shown));
         }
@@ -316,10 +317,10 @@ impl Call {
     async fn sync(mut self) -> Answer {
         let body = self.body().await?;
         let text = body.first().is_none_or(|first| *first == b'{');
-        let (sync, wrong) = if text {
+        let JsonSync { sync, wrong, unreadable } = if text {
             sync_from_json(&parse(&body)?)?
         } else {
-            (decode::<Sync>(&body)?, Vec::new())
+            JsonSync { sync: decode(&body)?, wrong: Vec::new(), unreadable: Vec::new() }
         };
         if sync.counts.len().saturating_add(sync.read.len()) > BATCH_MAX {
             return Err(Error::new(
@@ -352,11 +353,14 @@ impl Call {
         for (key, error) in wrong {
             shown.insert(key, json!({ "problem": show::problem(&error) }));
         }
-        let read: Map<String, Value> = read
+        let mut read: Map<String, Value> = read
             .iter()
             .zip(&readings)
             .map(|(key, reading)| (key.to_string(), self.shown(key, reading, now_ms)))
             .collect();
+        for (key, error) in unreadable {
+            read.insert(key, json!({ "problem": show::problem(&error) }));
+        }
         Ok(show::json(json!({ "counts": shown, "read": read })))
     }
 
@@ -364,9 +368,12 @@ impl Call {
     async fn cut(self, cut: bool) -> Answer {
         let pop = self.query.get("pop").ok_or_else(|| bad_request("name a location: ?pop=LHR"))?;
         let location = Location::new(pop)?;
-        for shard in 0..self.config.shards {
-            calls::pop(&self.env, Place { location, shard }, &PopCall::Cut(cut)).await?;
-        }
+        // A shard that the configuration has no more may still be cut off.
+        let shards = if cut { self.config.shards } else { SHARDS_MAX };
+        let call = PopCall::Cut(cut);
+        let calls =
+            (0..shards).map(|shard| calls::pop(&self.env, Place { location, shard }, &call));
+        join_all(calls).await.into_iter().collect::<Result<Vec<_>>>()?;
         Ok(show::json(json!({ "pop": pop, "cut": cut })))
     }
 
@@ -543,8 +550,15 @@ fn value(body: &Map<String, Value>) -> Result<Net> {
     Ok(if value < 0 { Net { p: 0, n: size } } else { Net { p: size, n: 0 } })
 }
 
+/// A sync as it came in JSON, and by name what of it is wrong by itself.
+struct JsonSync {
+    sync: Sync,
+    wrong: Vec<(String, Error)>,
+    unreadable: Vec<(String, Error)>,
+}
+
 /// A session's counts in JSON; entries that are wrong by themselves come back beside the good.
-fn sync_from_json(body: &Map<String, Value>) -> Result<(Sync, Vec<(String, Error)>)> {
+fn sync_from_json(body: &Map<String, Value>) -> Result<JsonSync> {
     let token = body.get("token").and_then(Value::as_str).unwrap_or_default().to_owned();
     let empty = Map::new();
     let counts = match body.get("counts") {
@@ -574,10 +588,21 @@ fn sync_from_json(body: &Map<String, Value>) -> Result<(Sync, Vec<(String, Error
             Err(error) => wrong.push((name.clone(), error)),
         }
     }
-    for name in body.get("read").and_then(Value::as_array).into_iter().flatten() {
-        sync.read.push(Key::parse(name.as_str().unwrap_or_default())?);
+    let read = match body.get("read") {
+        None => &Vec::new(),
+        Some(read) => read.as_array().ok_or_else(|| bad_json("`read` is [\"likes/a\", …]"))?,
+    };
+    let mut unreadable = Vec::new();
+    for name in read {
+        match Key::parse(name.as_str().unwrap_or_default()) {
+            Ok(key) => sync.read.push(key),
+            Err(error) => {
+                let asked = name.as_str().map_or_else(|| name.to_string(), str::to_owned);
+                unreadable.push((asked, error));
+            }
+        }
     }
-    Ok((sync, wrong))
+    Ok(JsonSync { sync, wrong, unreadable })
 }
 
 /// Checks an `Idempotency-Key`; takes the quoted form of the IETF draft too.

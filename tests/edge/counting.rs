@@ -165,6 +165,26 @@ fn a_batch_with_a_bad_entry_applies_the_good_ones_and_names_the_bad() {
 }
 
 #[test]
+fn a_bad_key_to_read_does_not_hold_up_the_counts() {
+    let server = Server::start();
+    let token = server.session("LHR");
+    let body = json!({
+        "token": token,
+        "counts": { "likes/read": { "p": 2 } },
+        "read": ["no-key", "likes/other", 5],
+    });
+    let reply = server.post("/v1/sync", &body);
+    assert_eq!((reply.status, &reply.json["counts"]["likes/read"]["exact"]), (200, &json!("2")));
+    assert_eq!(reply.json["read"]["likes/other"]["exact"], "0");
+    for bad in ["no-key", "5"] {
+        let kind = reply.json["read"][bad]["problem"]["type"].as_str().unwrap_or_default();
+        assert!(kind.ends_with(":bad-name"), "{}", reply.json);
+    }
+    let wrong = server.post("/v1/sync", &json!({ "token": token, "read": "likes/other" }));
+    assert_eq!((wrong.status, wrong.problem()), (400, "bad-json"));
+}
+
+#[test]
 fn a_long_time_offline_is_folded_step_by_step() {
     let server = Server::start();
     let token = server.session("LHR");
